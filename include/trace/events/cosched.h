@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#undef TRACE_SYSTEM
+#define TRACE_SYSTEM cosched
+
+#if !defined(_TRACE_COSCHED_H) || defined(TRACE_HEADER_MULTI_READ)
+#define _TRACE_COSCHED_H
+
+#include <linux/cpumask.h>
+#include <linux/sched.h>
+#include <linux/tracepoint.h>
+
+#define COSCHED_PLACE_REASONS				\
+	EM(COSCHED_HOME_IDLE,	"home_idle")		\
+	EM(COSCHED_HOME_QUEUE,	"home_queue")		\
+	EM(COSCHED_STAY,	"stay")			\
+	EM(COSCHED_SPILL,	"spill")		\
+	EMe(COSCHED_OVERFLOW,	"overflow")
+
+#define COSCHED_PULL_REASONS				\
+	EM(COSCHED_PULL_IDLE,	"idle")			\
+	EMe(COSCHED_PULL_CHEAPER, "rule4")
+
+#ifndef _TRACE_COSCHED_ENUMS
+#define _TRACE_COSCHED_ENUMS
+#undef EM
+#undef EMe
+#define EM(a, b)	a,
+#define EMe(a, b)	a
+
+enum cosched_place_reason { COSCHED_PLACE_REASONS };
+enum cosched_pull_reason { COSCHED_PULL_REASONS };
+#endif
+
+#undef EM
+#undef EMe
+#define EM(a, b)	TRACE_DEFINE_ENUM(a);
+#define EMe(a, b)	TRACE_DEFINE_ENUM(a);
+
+COSCHED_PLACE_REASONS
+COSCHED_PULL_REASONS
+
+#undef EM
+#undef EMe
+#define EM(a, b)	{ a, b },
+#define EMe(a, b)	{ a, b }
+
+/* A waking, forked or exec'ing task of a cluster was given a CPU. */
+TRACE_EVENT(cosched_place,
+
+	TP_PROTO(struct task_struct *p, int prev_cpu, int cpu, int reason),
+
+	TP_ARGS(p, prev_cpu, cpu, reason),
+
+	TP_STRUCT__entry(
+		__array(char,	comm,	TASK_COMM_LEN)
+		__field(pid_t,	pid)
+		__field(int,	prev_cpu)
+		__field(int,	cpu)
+		__field(int,	reason)
+	),
+
+	TP_fast_assign(
+		memcpy(__entry->comm, p->comm, TASK_COMM_LEN);
+		__entry->pid		= p->pid;
+		__entry->prev_cpu	= prev_cpu;
+		__entry->cpu		= cpu;
+		__entry->reason		= reason;
+	),
+
+	TP_printk("comm=%s pid=%d prev_cpu=%d cpu=%d reason=%s",
+		  __entry->comm, __entry->pid, __entry->prev_cpu, __entry->cpu,
+		  __print_symbolic(__entry->reason, COSCHED_PLACE_REASONS))
+);
+
+/* A running stray was moved to an idle CPU of its home. */
+TRACE_EVENT(cosched_return,
+
+	TP_PROTO(struct task_struct *p, int src_cpu, int dst_cpu),
+
+	TP_ARGS(p, src_cpu, dst_cpu),
+
+	TP_STRUCT__entry(
+		__array(char,	comm,	TASK_COMM_LEN)
+		__field(pid_t,	pid)
+		__field(int,	src_cpu)
+		__field(int,	dst_cpu)
+	),
+
+	TP_fast_assign(
+		memcpy(__entry->comm, p->comm, TASK_COMM_LEN);
+		__entry->pid		= p->pid;
+		__entry->src_cpu	= src_cpu;
+		__entry->dst_cpu	= dst_cpu;
+	),
+
+	TP_printk("comm=%s pid=%d src_cpu=%d dst_cpu=%d",
+		  __entry->comm, __entry->pid, __entry->src_cpu, __entry->dst_cpu)
+);
+
+/* A running stray changed places with @peer, which ran on the stray's home. */
+TRACE_EVENT(cosched_swap,
+
+	TP_PROTO(struct task_struct *p, struct task_struct *peer, int src_cpu, int dst_cpu),
+
+	TP_ARGS(p, peer, src_cpu, dst_cpu),
+
+	TP_STRUCT__entry(
+		__array(char,	comm,	TASK_COMM_LEN)
+		__field(pid_t,	pid)
+		__field(pid_t,	peer)
+		__field(int,	src_cpu)
+		__field(int,	dst_cpu)
+	),
+
+	TP_fast_assign(
+		memcpy(__entry->comm, p->comm, TASK_COMM_LEN);
+		__entry->pid		= p->pid;
+		__entry->peer		= peer->pid;
+		__entry->src_cpu	= src_cpu;
+		__entry->dst_cpu	= dst_cpu;
+	),
+
+	TP_printk("comm=%s pid=%d peer=%d src_cpu=%d dst_cpu=%d",
+		  __entry->comm, __entry->pid, __entry->peer, __entry->src_cpu,
+		  __entry->dst_cpu)
+);
+
+/* The load balancer may take a task out of its home. */
+TRACE_EVENT(cosched_pull,
+
+	TP_PROTO(struct task_struct *p, int src_cpu, int dst_cpu, int reason),
+
+	TP_ARGS(p, src_cpu, dst_cpu, reason),
+
+	TP_STRUCT__entry(
+		__array(char,	comm,	TASK_COMM_LEN)
+		__field(pid_t,	pid)
+		__field(int,	src_cpu)
+		__field(int,	dst_cpu)
+		__field(int,	reason)
+	),
+
+	TP_fast_assign(
+		memcpy(__entry->comm, p->comm, TASK_COMM_LEN);
+		__entry->pid		= p->pid;
+		__entry->src_cpu	= src_cpu;
+		__entry->dst_cpu	= dst_cpu;
+		__entry->reason		= reason;
+	),
+
+	TP_printk("comm=%s pid=%d src_cpu=%d dst_cpu=%d reason=%s",
+		  __entry->comm, __entry->pid, __entry->src_cpu, __entry->dst_cpu,
+		  __print_symbolic(__entry->reason, COSCHED_PULL_REASONS))
+);
+
+/* The home of the cluster registered by a cgroup changed. */
+TRACE_EVENT(cosched_home,
+
+	TP_PROTO(u64 cgroup, const struct cpumask *home),
+
+	TP_ARGS(cgroup, home),
+
+	TP_STRUCT__entry(
+		__field(u64,	cgroup)
+		__cpumask(home)
+	),
+
+	TP_fast_assign(
+		__entry->cgroup = cgroup;
+		__assign_cpumask(home, cpumask_bits(home));
+	),
+
+	TP_printk("cgroup=%llu home=%s", __entry->cgroup, __get_cpumask(home))
+);
+
+#undef EM
+#undef EMe
+
+#endif /* _TRACE_COSCHED_H */
+
+/* This part must be outside protection */
+#include <trace/define_trace.h>

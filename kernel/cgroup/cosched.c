@@ -1,0 +1,654 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The cosched cgroup controller: where clusters of related threads prefer to run
+ *
+ * A cgroup that sets cosched.cpus_preferred or cosched.weights has a preference
+ * of its own and so is a cluster; its descendants belong to that cluster until
+ * they set a preference themselves. This file has the files, the hierarchy and
+ * the life cycle. What a cluster means for the scheduler, and the rules for
+ * locking and lifetime, are in kernel/sched/cosched.c.
+ *
+ * Home of a cgroup, the CPUs it prefers now, from the root of the tree down:
+ *
+ *	home(child) = asked(child) & home(parent)	where that is not empty
+ *	home(child) = home(parent)			otherwise
+ *
+ * The root has no home and so does not narrow what its children ask for. Only
+ * online CPUs count: a home follows CPU hotplug.
+ *
+ * Anything that changes the result, a write, a new or a removed cgroup, a CPU
+ * that comes or goes, runs cosched_update() under cosched_mutex over the cgroups
+ * affected. All memory is allocated before, so a write is accepted or refused
+ * as a whole. Static keys want cpus_read_lock(), the hotplug callbacks run with
+ * it held, hence the order: cgroup_mutex > cpus_read_lock > cosched_mutex.
+ */
+#include <linux/cgroup.h>
+#include <linux/cosched.h>
+#include <linux/cpu.h>
+#include <linux/ctype.h>
+#include <linux/init.h>
+#include <linux/sched.h>
+#include <linux/seq_file.h>
+#include <linux/slab.h>
+
+struct cosched_css {
+	struct cgroup_subsys_state	css;
+
+	/* The cluster its tasks belong to, its own or an ancestor's, or NULL. */
+	struct cosched_cluster __rcu	*cluster;
+
+	/* The following are protected by cosched_mutex. */
+	struct cosched_cluster		*own;		/* NULL: no preference set here */
+	struct cpumask			*asked;		/* NULL: inherited */
+	unsigned int			weights[2];	/* 0: inherited */
+	bool				changed;	/* home, in this cosched_update() */
+	bool				offline;
+	struct cosched_stat		past;		/* of clusters that are no more */
+
+	struct cgroup_file		effective_file;
+};
+
+static DEFINE_MUTEX(cosched_mutex);
+
+/* Protected by cosched_mutex: */
+static struct cpumask cosched_online;	/* CPUs that homes may consist of */
+static struct cpumask cosched_scratch, cosched_llc_scratch;
+static struct cosched_css *cosched_root;
+
+static struct cosched_css *css_cosched(struct cgroup_subsys_state *css)
+{
+	return container_of(css, struct cosched_css, css);
+}
+
+static struct cosched_css *cosched_parent(struct cosched_css *cs)
+{
+	return cs->css.parent ? css_cosched(cs->css.parent) : NULL;
+}
+
+struct cosched_cluster *cosched_css_cluster(struct task_struct *p)
+{
+	return rcu_dereference(css_cosched(task_css(p, cosched_cgrp_id))->cluster);
+}
+
+static void cosched_lock(void)
+{
+	cpus_read_lock();
+	mutex_lock(&cosched_mutex);
+}
+
+static void cosched_unlock(void)
+{
+	mutex_unlock(&cosched_mutex);
+	cpus_read_unlock();
+}
+
+/*
+ * Hierarchy
+ */
+
+/* The cgroup whose cluster @cs belongs to, itself or an ancestor, or NULL. */
+static struct cosched_css *cosched_owner(struct cosched_css *cs)
+{
+	while (cs && !(cs->own && !cpumask_empty(cosched_cluster_home(cs->own))))
+		cs = cosched_parent(cs);
+	return cs;
+}
+
+/* home(@cs), empty where there is none. */
+static const struct cpumask *cosched_home(struct cosched_css *cs)
+{
+	cs = cosched_owner(cs);
+	return cs ? cosched_cluster_home(cs->own) : cpu_none_mask;
+}
+
+/* home(child) into @home, see the top. @asked may be NULL, @parent empty. */
+static void cosched_narrow(struct cpumask *home, const struct cpumask *asked,
+			   const struct cpumask *parent, const struct cpumask *online)
+{
+	if (asked && cpumask_and(home, asked, online)) {
+		if (cpumask_empty(parent) || cpumask_and(home, home, parent))
+			return;
+	}
+	cpumask_and(home, parent, online);
+}
+
+static void cosched_effective_weights(struct cosched_css *cs, unsigned int weights[2])
+{
+	weights[0] = COSCHED_WEIGHT_PREFERRED;
+	weights[1] = COSCHED_WEIGHT_ALLOWED;
+	while (cs && !cs->weights[0])
+		cs = cosched_parent(cs);
+	if (cs) {
+		weights[0] = cs->weights[0];
+		weights[1] = cs->weights[1];
+	}
+}
+
+/* Recompute @cs; its parent is up to date. */
+static void cosched_update_one(struct cosched_css *cs)
+{
+	struct cosched_css *parent = cosched_parent(cs), *owner;
+	struct cosched_cluster *cluster;
+	struct css_task_iter it;
+	struct task_struct *task;
+	unsigned int weights[2];
+
+	cs->changed = parent && parent->changed;
+	if (cs->own) {
+		cosched_narrow(&cosched_scratch, cs->asked, cosched_home(parent),
+			       &cosched_online);
+		cs->changed = cosched_cluster_set_home(cs->own, &cosched_scratch);
+		cosched_effective_weights(cs, weights);
+		cosched_cluster_set_weights(cs->own, weights[0], weights[1]);
+	}
+
+	owner = cosched_owner(cs);
+	cluster = owner ? owner->own : NULL;
+	if (cluster == rcu_access_pointer(cs->cluster))
+		return;
+	rcu_assign_pointer(cs->cluster, cluster);
+	css_task_iter_start(&cs->css, 0, &it);
+	while ((task = css_task_iter_next(&it)))
+		cosched_task_update(task);
+	css_task_iter_end(&it);
+}
+
+/*
+ * Recompute @root and all below it. @before is the home of @root before the
+ * change, NULL where only the online CPUs changed. Tells pollers of
+ * cosched.cpus_preferred.effective.
+ */
+static void cosched_update(struct cosched_css *root, const struct cpumask *before)
+{
+	struct cgroup_subsys_state *pos;
+
+	lockdep_assert_held(&cosched_mutex);
+
+	rcu_read_lock();
+	css_for_each_descendant_pre(pos, &root->css) {
+		struct cosched_css *cs = css_cosched(pos);
+
+		/* Dying ones too, as long as there can be a task that sees them. */
+		if (cs->offline || !css_tryget(pos))
+			continue;
+		rcu_read_unlock();
+
+		cosched_update_one(cs);
+		if (cs == root && before)
+			cs->changed = !cpumask_equal(before, cosched_home(cs));
+		if (cs->changed)
+			cgroup_file_notify(&cs->effective_file);
+
+		rcu_read_lock();
+		css_put(pos);
+	}
+	/* Only what happens in this walk may count as changed in it. */
+	css_for_each_descendant_pre(pos, &root->css)
+		css_cosched(pos)->changed = false;
+	rcu_read_unlock();
+}
+
+/* The preference of @cs itself ceases; its past stays. */
+static struct cosched_cluster *cosched_disown(struct cosched_css *cs)
+{
+	struct cosched_cluster *cl = cs->own;
+
+	if (cl) {
+		cosched_cluster_stat(cl, &cs->past);
+		cs->own = NULL;
+	}
+	return cl;
+}
+
+static void cosched_drop(struct cosched_cluster *cl)
+{
+	if (cl) {
+		/* Later, and from there: text is not patched for every change. */
+		static_branch_slow_dec_deferred(&cosched_used);
+		cosched_cluster_put(cl);
+	}
+}
+
+/*
+ * Set what @cs asks for to *@asked and its weights, swapping in the former
+ * values. Either may be NULL: to be left alone.
+ */
+static int cosched_set(struct cosched_css *cs, struct cpumask **asked, unsigned int *weights)
+{
+	struct cosched_cluster *cl = NULL;
+	struct cpumask *before;
+	unsigned long gp;
+	int ret = 0;
+
+	before = kmalloc(cpumask_size(), GFP_KERNEL);
+	if (!before)
+		return -ENOMEM;
+
+	/* Two changes within a grace period: wait before anybody waits for us. */
+	mutex_lock(&cosched_mutex);
+	gp = cs->own ? cosched_cluster_gp(cs->own) : get_completed_synchronize_rcu();
+	mutex_unlock(&cosched_mutex);
+	cond_synchronize_rcu(gp);
+
+	cosched_lock();
+	if (cs->offline) {
+		ret = -ENODEV;
+		goto unlock;
+	}
+	if (!cs->own && (asked ? !!*asked : !!weights[0])) {
+		cl = cosched_cluster_alloc(cgroup_id(cs->css.cgroup));
+		if (!cl) {
+			ret = -ENOMEM;
+			goto unlock;
+		}
+		static_branch_inc_cpuslocked(&cosched_used.key);
+	}
+	cpumask_copy(before, cosched_home(cs));
+	if (cl)
+		cs->own = cl;
+	if (asked)
+		swap(cs->asked, *asked);
+	if (weights) {
+		cs->weights[0] = weights[0];
+		cs->weights[1] = weights[1];
+	}
+	cl = cs->asked || cs->weights[0] ? NULL : cosched_disown(cs);
+	cosched_update(cs, before);
+	cosched_drop(cl);
+unlock:
+	cosched_unlock();
+	kfree(before);
+	return ret;
+}
+
+/*
+ * Files
+ */
+
+static void cosched_stat_add(struct cosched_stat *sum, const struct cosched_stat *stat)
+{
+	int i;
+
+	sum->preferred_ns += stat->preferred_ns;
+	sum->outside_ns += stat->outside_ns;
+	for (i = 0; i < COSCHED_NR_EVENTS; i++)
+		sum->events[i] += stat->events[i];
+}
+
+/* One value on one line, or nothing. NULL where there is more than that. */
+static char *cosched_one_line(char *buf, size_t nbytes)
+{
+	if (memchr(buf, '\0', nbytes))
+		return NULL;
+	buf = strim(buf);
+	return strchr(buf, '\n') ? NULL : buf;
+}
+
+/* A CPU list of possible CPUs into the zeroed @mask. */
+static int cosched_parse_cpus(const char *buf, struct cpumask *mask)
+{
+	int ret;
+
+	if (!strcmp(buf, "auto"))
+		return -EOPNOTSUPP;
+	ret = bitmap_parselist(buf, cpumask_bits(mask), nr_cpu_ids);
+	/* The end of a range plus one, computed before it is checked, wraps for this. */
+	if (ret == -EOVERFLOW || (ret == -EINVAL && strstr(buf, "4294967295")))
+		return -ERANGE;
+	if (ret)
+		return ret;
+	if (cpumask_empty(mask))
+		return -EINVAL;
+	return cpumask_subset(mask, cpu_possible_mask) ? 0 : -ERANGE;
+}
+
+/* Two decimal integers with blanks between, nothing else. */
+static int cosched_parse_weights(char *buf, unsigned int weights[2])
+{
+	int i, ret;
+
+	for (i = 0; i < 2; i++) {
+		char *word;
+
+		buf = skip_spaces(buf);
+		word = strsep(&buf, " \t");
+		if (!buf && i == 0)
+			return -EINVAL;
+		/* kstrtouint() takes a sign. */
+		if (!isdigit(*word))
+			return *word == '-' && isdigit(word[1]) ? -ERANGE : -EINVAL;
+		ret = kstrtouint(word, 10, &weights[i]);
+		if (ret)
+			return ret;
+		if (weights[i] < COSCHED_WEIGHT_MIN || weights[i] > COSCHED_WEIGHT_MAX)
+			return -ERANGE;
+	}
+	return buf ? -EINVAL : 0;
+}
+
+static ssize_t cosched_preferred_write(struct kernfs_open_file *of, char *buf,
+				       size_t nbytes, loff_t off)
+{
+	struct cpumask *mask = NULL;
+	int ret = 0;
+
+	buf = cosched_one_line(buf, nbytes);
+	if (!buf)
+		return -EINVAL;
+	if (*buf) {
+		mask = kzalloc(cpumask_size(), GFP_KERNEL);
+		if (!mask)
+			return -ENOMEM;
+		ret = cosched_parse_cpus(buf, mask);
+	}
+	if (!ret)
+		ret = cosched_set(css_cosched(of_css(of)), &mask, NULL);
+	kfree(mask);
+	return ret ?: nbytes;
+}
+
+static int cosched_preferred_show(struct seq_file *m, void *v)
+{
+	struct cosched_css *cs = css_cosched(seq_css(m));
+
+	mutex_lock(&cosched_mutex);
+	seq_printf(m, "%*pbl\n", cpumask_pr_args(cs->asked ?: cpu_none_mask));
+	mutex_unlock(&cosched_mutex);
+	return 0;
+}
+
+static int cosched_effective_show(struct seq_file *m, void *v)
+{
+	mutex_lock(&cosched_mutex);
+	seq_printf(m, "%*pbl\n", cpumask_pr_args(cosched_home(css_cosched(seq_css(m)))));
+	mutex_unlock(&cosched_mutex);
+	return 0;
+}
+
+static ssize_t cosched_weights_write(struct kernfs_open_file *of, char *buf,
+				     size_t nbytes, loff_t off)
+{
+	unsigned int weights[2] = { };
+	int ret = 0;
+
+	buf = cosched_one_line(buf, nbytes);
+	if (!buf)
+		return -EINVAL;
+	if (*buf)
+		ret = cosched_parse_weights(buf, weights);
+	if (!ret)
+		ret = cosched_set(css_cosched(of_css(of)), NULL, weights);
+	return ret ?: nbytes;
+}
+
+static int cosched_weights_show(struct seq_file *m, void *v)
+{
+	unsigned int weights[2];
+
+	mutex_lock(&cosched_mutex);
+	cosched_effective_weights(css_cosched(seq_css(m)), weights);
+	mutex_unlock(&cosched_mutex);
+	seq_printf(m, "%u %u\n", weights[0], weights[1]);
+	return 0;
+}
+
+/* Whose figures @cs shows: its own and below, or those of its cluster. */
+static struct cosched_css *cosched_shown(struct cosched_css *cs)
+{
+	return cs->own ? cs : cosched_owner(cs) ?: cs;
+}
+
+static int cosched_stat_show(struct seq_file *m, void *v)
+{
+	static const char * const names[COSCHED_NR_EVENTS] = {
+		[COSCHED_WAKEUP_HOME]		= "wakeups_home",
+		[COSCHED_WAKEUP_SPILLED]	= "wakeups_spilled",
+		[COSCHED_WAKEUP_OVERFLOWED]	= "wakeups_overflowed",
+		[COSCHED_STRAY_RETURNED]	= "strays_returned",
+		[COSCHED_STRAY_SWAPPED]		= "strays_swapped",
+		[COSCHED_TASK_PULLED]		= "tasks_pulled",
+		[COSCHED_HOME_CHANGED]		= "home_changes",
+	};
+	struct cgroup_subsys_state *pos;
+	struct cosched_stat sum = { };
+	int i;
+
+	mutex_lock(&cosched_mutex);
+	rcu_read_lock();
+	css_for_each_descendant_pre(pos, &cosched_shown(css_cosched(seq_css(m)))->css) {
+		struct cosched_css *cs = css_cosched(pos);
+
+		cosched_stat_add(&sum, &cs->past);
+		if (cs->own)
+			cosched_cluster_stat(cs->own, &sum);
+	}
+	rcu_read_unlock();
+	mutex_unlock(&cosched_mutex);
+
+	seq_printf(m, "preferred_usec %llu\n", div_u64(sum.preferred_ns, NSEC_PER_USEC));
+	seq_printf(m, "outside_usec %llu\n", div_u64(sum.outside_ns, NSEC_PER_USEC));
+	for (i = 0; i < COSCHED_NR_EVENTS; i++)
+		seq_printf(m, "%s %llu\n", names[i], sum.events[i]);
+	return 0;
+}
+
+static int cosched_load_show(struct seq_file *m, void *v)
+{
+	struct cgroup_subsys_state *pos;
+	struct cosched_load *loads;
+	const struct cpumask *home;
+	struct cosched_css *shown;
+	int cpu, llc, nr = 0;
+
+	loads = kvcalloc(nr_cpu_ids, sizeof(*loads), GFP_KERNEL);
+	if (!loads)
+		return -ENOMEM;
+
+	cosched_lock();
+	shown = cosched_shown(css_cosched(seq_css(m)));
+	home = cosched_home(shown);
+	rcu_read_lock();
+	css_for_each_descendant_pre(pos, &shown->css) {
+		if (!css_cosched(pos)->own)
+			continue;
+		for_each_online_cpu(cpu)
+			cosched_cluster_load(css_cosched(pos)->own, cpu, &loads[cpu]);
+	}
+	rcu_read_unlock();
+
+	cpumask_copy(&cosched_scratch, cpu_online_mask);
+	for_each_online_cpu(llc) {
+		struct cosched_load sum = { };
+		unsigned int nr_home = 0;
+		struct cpumask *span;
+
+		if (!cpumask_test_cpu(llc, &cosched_scratch))
+			continue;
+		span = &cosched_llc_scratch;
+		cpumask_clear(span);
+		for_each_cpu(cpu, &cosched_scratch) {
+			if (cosched_llc_id(cpu) != cosched_llc_id(llc))
+				continue;
+			cpumask_set_cpu(cpu, span);
+			nr_home += cpumask_test_cpu(cpu, home);
+			sum.util += loads[cpu].util;
+			sum.runnable += loads[cpu].runnable;
+		}
+		cpumask_andnot(&cosched_scratch, &cosched_scratch, span);
+		seq_printf(m, "llc%d cpus=%*pbl home=%u util=%lu runnable=%lu\n", nr++,
+			   cpumask_pr_args(span), nr_home, sum.util, sum.runnable);
+		for_each_cpu(cpu, span) {
+			if (!loads[cpu].util && !loads[cpu].runnable)
+				continue;
+			seq_printf(m, "cpu%d home=%d util=%lu runnable=%lu\n", cpu,
+				   cpumask_test_cpu(cpu, home), loads[cpu].util,
+				   loads[cpu].runnable);
+		}
+	}
+	cosched_unlock();
+	kvfree(loads);
+	return 0;
+}
+
+/* As cpuset.cpus. Anything longer is refused, where by default it would be cut. */
+#define COSCHED_MAX_WRITE	(100 + 6 * NR_CPUS)
+
+static struct cftype cosched_files[] = {
+	{
+		.name = "cpus_preferred",
+		.flags = CFTYPE_NOT_ON_ROOT,
+		.seq_show = cosched_preferred_show,
+		.write = cosched_preferred_write,
+		.max_write_len = COSCHED_MAX_WRITE,
+	},
+	{
+		.name = "cpus_preferred.effective",
+		.flags = CFTYPE_NOT_ON_ROOT,
+		.file_offset = offsetof(struct cosched_css, effective_file),
+		.seq_show = cosched_effective_show,
+	},
+	{
+		.name = "weights",
+		.flags = CFTYPE_NOT_ON_ROOT,
+		.seq_show = cosched_weights_show,
+		.write = cosched_weights_write,
+		.max_write_len = COSCHED_MAX_WRITE,
+	},
+	{
+		.name = "stat",
+		.flags = CFTYPE_NOT_ON_ROOT,
+		.seq_show = cosched_stat_show,
+	},
+	{
+		.name = "load",
+		.flags = CFTYPE_NOT_ON_ROOT,
+		.seq_show = cosched_load_show,
+	},
+	{ }	/* terminate */
+};
+
+/*
+ * Life cycle
+ */
+
+static struct cgroup_subsys_state *cosched_css_alloc(struct cgroup_subsys_state *parent)
+{
+	struct cosched_css *cs;
+
+	cs = kzalloc(sizeof(*cs), GFP_KERNEL);
+	if (!cs)
+		return ERR_PTR(-ENOMEM);
+	if (!parent)
+		cosched_root = cs;
+	return &cs->css;
+}
+
+static int cosched_css_online(struct cgroup_subsys_state *css)
+{
+	cosched_lock();
+	cosched_update_one(css_cosched(css));
+	cosched_unlock();
+	return 0;
+}
+
+/* No live task is left here, and none comes any more. */
+static void cosched_css_offline(struct cgroup_subsys_state *css)
+{
+	struct cosched_css *cs = css_cosched(css);
+	struct cosched_cluster *cl;
+
+	cosched_lock();
+	cl = cosched_disown(cs);
+	RCU_INIT_POINTER(cs->cluster, NULL);
+	cs->offline = true;
+	cosched_stat_add(&cosched_parent(cs)->past, &cs->past);
+	memset(&cs->past, 0, sizeof(cs->past));
+	cosched_drop(cl);
+	cosched_unlock();
+}
+
+static void cosched_css_free(struct cgroup_subsys_state *css)
+{
+	struct cosched_css *cs = css_cosched(css);
+
+	kfree(cs->asked);
+	kfree(cs);
+}
+
+static void cosched_attach(struct cgroup_taskset *tset)
+{
+	struct cgroup_subsys_state *css;
+	struct task_struct *task;
+
+	if (!cosched_enabled())
+		return;
+	cgroup_taskset_for_each(task, css, tset)
+		cosched_task_update(task);
+}
+
+static void cosched_fork(struct task_struct *task)
+{
+	if (cosched_enabled())
+		cosched_task_update(task);
+}
+
+struct cgroup_subsys cosched_cgrp_subsys = {
+	.css_alloc	= cosched_css_alloc,
+	.css_online	= cosched_css_online,
+	.css_offline	= cosched_css_offline,
+	.css_free	= cosched_css_free,
+	.attach		= cosched_attach,
+	.fork		= cosched_fork,
+	.exit		= cosched_task_exit,
+	.dfl_cftypes	= cosched_files,
+	.threaded	= true,
+};
+
+/* CPU hotplug; the caller has cpus_write_lock(). */
+static int cosched_cpu_online(unsigned int cpu)
+{
+	mutex_lock(&cosched_mutex);
+	cpumask_set_cpu(cpu, &cosched_online);
+	if (cosched_enabled())
+		cosched_update(cosched_root, NULL);
+	mutex_unlock(&cosched_mutex);
+	return 0;
+}
+
+static int cosched_cpu_offline(unsigned int cpu)
+{
+	mutex_lock(&cosched_mutex);
+	cpumask_clear_cpu(cpu, &cosched_online);
+	if (cosched_enabled())
+		cosched_update(cosched_root, NULL);
+	mutex_unlock(&cosched_mutex);
+	return 0;
+}
+
+static int __init cosched_init(void)
+{
+	int ret = cpuhp_setup_state(CPUHP_AP_ONLINE_DYN, "cgroup/cosched:online",
+				    cosched_cpu_online, cosched_cpu_offline);
+
+	return ret < 0 ? ret : 0;
+}
+core_initcall(cosched_init);
+
+/*
+ * cgroup.cosched=implicit has the files in every cgroup, with no need to enable
+ * the controller in cgroup.subtree_control, as for perf_event. For hosts whose
+ * service manager or container runtime enables only controllers it knows.
+ */
+static int __init cosched_setup(char *mode)
+{
+	if (!strcmp(mode, "implicit"))
+		cosched_cgrp_subsys.implicit_on_dfl = true;
+	else
+		pr_warn("cgroup.cosched=%s: unknown mode, the only one is \"implicit\"\n", mode);
+	return 1;
+}
+__setup("cgroup.cosched=", cosched_setup);
+
+#if IS_ENABLED(CONFIG_CGROUP_COSCHED_KUNIT_TEST)
+#include "cosched_test.c"
+#endif

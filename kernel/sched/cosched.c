@@ -1,0 +1,1218 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Cluster-aware placement of related threads
+ *
+ * Threads that share data run faster on CPUs that share a cache. A cgroup that
+ * sets cosched.cpus_preferred is a cluster of such threads and the CPUs named
+ * there are its home. Unlike a cpuset the home is a preference: it is left
+ * rather than let a CPU idle. The idea is from Vaddagiri et al., "Scaling
+ * software on multi-core through co-scheduling of related tasks", OLS 2009.
+ *
+ * Model
+ * =====
+ *
+ * Everything below rests on one comparison. The load of a set S of CPUs is
+ * their mean decayed number of runnable fair tasks,
+ *
+ *	load(S) = \Sum_{c in S} runnable_avg(c) / |S|
+ *
+ * with PELT's runnable_avg, which counts queues; utilisation saturates at one
+ * task per CPU and can't tell a long queue from a short one. A task may leave
+ * its home H for a domain D, the CPUs of one LLC that are outside of H, only if
+ * D is the cheaper place (rule 4):
+ *
+ *	preferred * load(H) > allowed * load(D)
+ *
+ * with the cluster's cosched.weights. The default, 100 150, sends a task away
+ * when home is more than half again as loaded as D. The margin is what prevents
+ * ping-pong: with all domains equally loaded no task has a reason to move, no
+ * matter which CPU is idle for a moment.
+ *
+ * Example 1: a home of 4 CPUs with 4 threads that always run, all else idle.
+ * load(H) = 1, but a thread that sleeps for a moment finds its own CPU idle and
+ * stays. A fifth thread finds no idle CPU at home; load(D) is 0 and
+ * 100 * 1 > 150 * 0, so it goes to D.
+ *
+ * Example 2: two clusters of 8 threads on two domains of 4 CPUs, each its home.
+ * load(H) and load(D) are both 2. 100 * 2 > 150 * 2 is false: a thread that
+ * finds no idle CPU at home queues there although a CPU of D may be idle for an
+ * instant. With 12 threads against 4 the loads are 3 and 1: 100 * 3 > 150 * 1,
+ * the twelve spill over until 150 * load(D) catches up.
+ *
+ * Where it is applied
+ * ===================
+ *
+ * wakeup, fork, exec: cosched_select_cpu(). An idle CPU at home, nearest to the
+ *	warm data first. Else a stray, that is a task whose previous CPU is
+ *	outside, stays there if that CPU is idle. Else an idle CPU of the nearest
+ *	domain that is cheaper. Else the shortest queue of the cheapest domain,
+ *	home where none is.
+ *
+ * load balancer: cosched_can_migrate(). Into home is never cache hot. Out of it
+ *	to a CPU that has been idle for a tick if home has no idle one, to a newly
+ *	idle or a busy CPU only if its domain is cheaper. A task that runs alone
+ *	is never pushed out.
+ *
+ * tick: cosched_tick(). A running stray returns when a home CPU is durably
+ *	idle, else it swaps places with a task that runs at home without being
+ *	at home there. Both need stopper threads, so the work is done by the
+ *	stray itself in a task work when it next returns to user mode.
+ *
+ * Hard limits win: cpus_ptr and with it cpusets, CPUs without a sched domain
+ * (isolated), core scheduling cookies, capacity on asymmetric systems. The
+ * energy-aware wakeup and WF_CURRENT_CPU decide before cosched is asked. Only
+ * the fair class calls in here.
+ *
+ * Load tracking
+ * =============
+ *
+ * struct cosched_cpu has the load of one cluster on one CPU: the number of
+ * runnable tasks and how long tasks ran, decayed with PELT's half-life of 32
+ * periods of 1024 us. Windows are aligned to the run queue's task clock, so
+ * that the position in the current one is in the time stamp itself. Updated
+ * when a task of the cluster is enqueued or dequeued and at ticks, when it is
+ * charged for what its sum_exec_runtime grew by; decayed up to now by whoever
+ * reads.
+ *
+ * load(D) is needed for all tasks, in clusters or not. It is computed from the
+ * run queues' own averages at the first wakeup in a jiffy that asks for it and
+ * kept in sched_domain_shared, load(H) likewise in struct cosched_home: the
+ * averages move by 2 % in a millisecond at most. No other loop over CPUs is
+ * needed to compare domains.
+ *
+ * Locking and lifetime
+ * ====================
+ *
+ * cosched_mutex (kernel/cgroup/cosched.c) serialises all changes of clusters.
+ *
+ * p->cosched, the cluster of a task, and p->cosched_queued, whether the task is
+ * counted in nr_runnable of its cluster on its CPU, change under task_rq_lock()
+ * only, in cosched_task_update(). So holding p's rq lock or pi_lock keeps them
+ * stable. p->cosched holds a reference to the cluster.
+ *
+ * cosched_task_update() reads which cluster a task is due from its css and is
+ * called after each event that may change that: after fork linked the task to
+ * its css_set, after a migration between cgroups switched its css_set, and for
+ * each task of a cgroup whose cluster changed. The events may race; each stores
+ * before it calls, the calls are serialised by the task's lock, so the last one
+ * sees everything. A task in the middle of a wakeup is covered by pi_lock.
+ *
+ * A dying task leaves its css_set's list before it is off the run queue for
+ * good. A walk of the cgroup's tasks no longer finds it, so its cluster must
+ * not hang on the cgroup: the reference keeps it, and cosched_task_exit() drops
+ * that from cgroup_exit(). PF_EXITING, set before that by the task itself,
+ * keeps a walker which found the task earlier from giving it a cluster again.
+ *
+ * Another CPU's running task, its cluster and any cluster's home may be looked
+ * at in an RCU read section: tasks and clusters are freed after a grace period.
+ * A home is replaced as a whole. Its predecessor is kept as the buffer for the
+ * next change, which first waits for a grace period, so that neither a write
+ * of a file nor CPU hotplug can fail for want of memory half way.
+ *
+ * struct cosched_cpu is protected by its CPU's rq lock, except events[], which
+ * only that CPU touches with interrupts off, and racy reads for statistics.
+ *
+ * Lock order: cpus_read_lock > cosched_mutex > p->pi_lock > rq->lock.
+ */
+#include <linux/cosched.h>
+#include <linux/sched/clock.h>
+#include <linux/sched/isolation.h>
+#include <linux/slab.h>
+#include <linux/task_work.h>
+
+#include "sched.h"
+#include "sched-pelt.h"
+#include "cosched.h"
+
+#define CREATE_TRACE_POINTS
+#include <trace/events/cosched.h>
+
+DEFINE_STATIC_KEY_DEFERRED_FALSE(cosched_used, HZ);
+
+/*
+ * The first CPU of each LLC domain. Follows every rebuild of the domains, by
+ * hotplug or by cpuset partitions; CPUs without a domain count as their own.
+ */
+static struct cpumask cosched_llcs;
+
+/* Load of one cluster on one CPU. */
+struct cosched_cpu {
+	u64	last;		/* rq_clock_task() up to which runnable_sum is decayed */
+	u64	exec;		/* ns run here since the home last changed */
+	u32	util_sum;	/* decayed us in which a task of the cluster ran */
+	u32	runnable_sum;	/* decayed us times runnable tasks; 65535 tasks fit */
+	u16	nr_runnable;
+	u16	events[COSCHED_NR_BATCHED];	/* not yet in cosched_cluster::events */
+};
+
+static_assert(sizeof(struct cosched_cpu) <= 32);
+
+/* Flush events[] when it has counted that many; half of what fits. */
+#define COSCHED_EVENT_BATCH	32768
+
+struct cosched_home {
+	unsigned long	stamp;		/* jiffies of .load */
+	unsigned long	load;		/* sum of the CPUs' runnable averages */
+	unsigned int	nr;		/* CPUs in .mask, 0: there is no home */
+	unsigned long	mask[];
+};
+
+struct cosched_cluster {
+	struct cosched_home __rcu	*home;
+	struct cosched_cpu __percpu	*cpu;
+	u32				weights;	/* preferred << 16 | allowed */
+	refcount_t			ref;
+	u64				cgroup_id;
+	struct cosched_home		*spare;		/* the home before, see above */
+	unsigned long			spare_gp;
+	atomic64_t			preferred_ns;	/* of homes before this one */
+	atomic64_t			outside_ns;
+	atomic64_t			events[COSCHED_NR_EVENTS];
+	struct rcu_head			rcu;
+};
+
+/*
+ * @val * y^n with y^32 = 1/2, as in pelt.c. Those there are inlined where ticks
+ * and wakeups need them; sharing them costs every tick 17 instructions.
+ */
+static u64 decay_load(u64 val, u64 n)
+{
+	if (unlikely(n > LOAD_AVG_PERIOD * 63))
+		return 0;
+	return mul_u64_u32_shr(val >> (n / LOAD_AVG_PERIOD),
+			       runnable_avg_yN_inv[n % LOAD_AVG_PERIOD], 32);
+}
+
+static inline struct cpumask *home_mask(struct cosched_home *home)
+{
+	return to_cpumask(home->mask);
+}
+
+static struct cosched_home *cosched_home_alloc(void)
+{
+	struct cosched_home *home;
+
+	home = kzalloc(sizeof(*home) + cpumask_size(), GFP_KERNEL);
+	if (home)
+		home->stamp = jiffies - 1;
+	return home;
+}
+
+/**
+ * cosched_cluster_alloc() - Make a cluster that has no home yet.
+ * @cgroup_id: id of the cgroup, for tracing
+ *
+ * Return: the cluster with one reference, or NULL where there is no memory.
+ */
+struct cosched_cluster *cosched_cluster_alloc(u64 cgroup_id)
+{
+	struct cosched_cluster *cl;
+	struct cosched_home *home;
+
+	cl = kzalloc(sizeof(*cl), GFP_KERNEL);
+	if (!cl)
+		return NULL;
+	home = cosched_home_alloc();
+	cl->spare = cosched_home_alloc();
+	cl->cpu = alloc_percpu(struct cosched_cpu);
+	if (!home || !cl->spare || !cl->cpu) {
+		free_percpu(cl->cpu);
+		kfree(cl->spare);
+		kfree(home);
+		kfree(cl);
+		return NULL;
+	}
+	RCU_INIT_POINTER(cl->home, home);
+	refcount_set(&cl->ref, 1);
+	cl->cgroup_id = cgroup_id;
+	cl->spare_gp = get_completed_synchronize_rcu();
+	cosched_cluster_set_weights(cl, COSCHED_WEIGHT_PREFERRED, COSCHED_WEIGHT_ALLOWED);
+	return cl;
+}
+
+static void cosched_cluster_free_rcu(struct rcu_head *rcu)
+{
+	struct cosched_cluster *cl = container_of(rcu, struct cosched_cluster, rcu);
+
+	free_percpu(cl->cpu);
+	kfree(cl->spare);
+	kfree(rcu_access_pointer(cl->home));
+	kfree(cl);
+}
+
+bool cosched_cluster_tryget(struct cosched_cluster *cl)
+{
+	return refcount_inc_not_zero(&cl->ref);
+}
+
+void cosched_cluster_put(struct cosched_cluster *cl)
+{
+	if (cl && refcount_dec_and_test(&cl->ref))
+		call_rcu(&cl->rcu, cosched_cluster_free_rcu);
+}
+
+void cosched_cluster_set_weights(struct cosched_cluster *cl, unsigned int preferred,
+				 unsigned int allowed)
+{
+	/* One store, so that a wakeup sees both weights of the same write. */
+	WRITE_ONCE(cl->weights, preferred << 16 | allowed);
+}
+
+/**
+ * cosched_cluster_home() - The home of a cluster.
+ * @cl: the cluster
+ *
+ * Return: its home, valid as long as the caller holds cosched_mutex.
+ */
+const struct cpumask *cosched_cluster_home(struct cosched_cluster *cl)
+{
+	return home_mask(rcu_dereference_protected(cl->home, true));
+}
+
+/* When the buffer for the next home is free, for cond_synchronize_rcu(). */
+unsigned long cosched_cluster_gp(struct cosched_cluster *cl)
+{
+	return cl->spare_gp;
+}
+
+/* Settle the time run on @cpu, which was home (or not) until now. */
+static void cosched_fold_exec(struct cosched_cluster *cl, int cpu, bool preferred)
+{
+	struct cosched_cpu *cc = per_cpu_ptr(cl->cpu, cpu);
+	struct rq *rq = cpu_rq(cpu);
+	struct rq_flags rf;
+
+	rq_lock_irqsave(rq, &rf);
+	atomic64_add(cc->exec, preferred ? &cl->preferred_ns : &cl->outside_ns);
+	cc->exec = 0;
+	rq_unlock_irqrestore(rq, &rf);
+}
+
+/**
+ * cosched_cluster_set_home() - Publish a new home.
+ * @cl: the cluster
+ * @mask: its home from now on, online CPUs only; may be empty
+ *
+ * The caller holds cosched_mutex. May wait for a grace period where the home
+ * changed just before. Never fails.
+ *
+ * Return: whether it differs from the home before.
+ */
+bool cosched_cluster_set_home(struct cosched_cluster *cl, const struct cpumask *mask)
+{
+	struct cosched_home *old = rcu_dereference_protected(cl->home, true);
+	struct cosched_home *new = cl->spare;
+	int cpu;
+
+	if (cpumask_equal(home_mask(old), mask))
+		return false;
+
+	cond_synchronize_rcu(cl->spare_gp);
+	cpumask_copy(home_mask(new), mask);
+	new->nr = cpumask_weight(mask);
+	new->load = 0;
+	new->stamp = jiffies - 1;
+
+	for_each_possible_cpu(cpu) {
+		bool was = cpumask_test_cpu(cpu, home_mask(old));
+
+		if (was != cpumask_test_cpu(cpu, mask))
+			cosched_fold_exec(cl, cpu, was);
+	}
+	rcu_assign_pointer(cl->home, new);
+	cl->spare = old;
+	cl->spare_gp = get_state_synchronize_rcu();
+
+	atomic64_inc(&cl->events[COSCHED_HOME_CHANGED]);
+	trace_cosched_home(cl->cgroup_id, mask);
+	return true;
+}
+
+/*
+ * Load of a cluster
+ */
+
+/* Decayed microseconds of the stretch [@from, @to), both in units of 1024 ns. */
+static u32 cosched_contrib(u64 from, u64 to)
+{
+	u64 periods = (to >> 10) - (from >> 10);
+
+	if (!periods)
+		return to - from;
+	/* The first period, the whole ones between, the current one. */
+	return decay_load(1024 - (from & 1023), periods) +
+	       LOAD_AVG_MAX - decay_load(LOAD_AVG_MAX, periods) - 1024 +
+	       (to & 1023);
+}
+
+/* Bring @cc up to @now; nr_runnable did not change since cc->last. */
+static void cosched_advance(struct cosched_cpu *cc, u64 now)
+{
+	u64 from = cc->last >> 10, to = now >> 10;
+	u64 periods;
+
+	if (unlikely(to <= from))
+		return;
+	periods = (to >> 10) - (from >> 10);
+	if (periods) {
+		cc->util_sum = decay_load(cc->util_sum, periods);
+		cc->runnable_sum = decay_load(cc->runnable_sum, periods);
+	}
+	if (cc->nr_runnable)
+		cc->runnable_sum += cc->nr_runnable * cosched_contrib(from, to);
+	cc->last = to << 10;
+}
+
+static void cosched_load_avg(const struct cosched_cpu *cc, struct cosched_load *load)
+{
+	/* What a task that always ran would have, as get_pelt_divider(). */
+	u32 divider = LOAD_AVG_MAX - 1024 + ((cc->last >> 10) & 1023);
+
+	load->util = min_t(u64, SCHED_CAPACITY_SCALE,
+			   div_u64((u64)cc->util_sum << SCHED_CAPACITY_SHIFT, divider));
+	load->runnable = div_u64((u64)cc->runnable_sum << SCHED_CAPACITY_SHIFT, divider);
+}
+
+/* Charge what @p ran since it was last charged, until now, to its cluster. */
+static void cosched_charge(struct rq *rq, struct task_struct *p, struct cosched_cpu *cc)
+{
+	u64 now = rq_clock_task(rq), delta = p->se.sum_exec_runtime - p->cosched_charged;
+
+	cosched_advance(cc, now);
+	cc->util_sum += cosched_contrib((now - delta) >> 10, now >> 10);
+	cc->exec += delta;
+	p->cosched_charged = p->se.sum_exec_runtime;
+}
+
+static bool cosched_counts(struct task_struct *p)
+{
+	return p->sched_class == &fair_sched_class && !p->se.sched_delayed;
+}
+
+void __cosched_enqueue(struct rq *rq, struct task_struct *p)
+{
+	struct cosched_cpu *cc = per_cpu_ptr(p->cosched->cpu, cpu_of(rq));
+
+	lockdep_assert_rq_held(rq);
+	if (p->cosched_queued || !cosched_counts(p))
+		return;
+	cosched_advance(cc, rq_clock_task(rq));
+	cc->nr_runnable++;
+	p->cosched_queued = 1;
+	/* What it ran in another class, or before it was in a cluster. */
+	p->cosched_charged = p->se.sum_exec_runtime;
+}
+
+void __cosched_dequeue(struct rq *rq, struct task_struct *p)
+{
+	struct cosched_cpu *cc = per_cpu_ptr(p->cosched->cpu, cpu_of(rq));
+
+	lockdep_assert_rq_held(rq);
+	if (!p->cosched_queued)
+		return;
+	if (task_current(rq, p))
+		p->sched_class->update_curr(rq);
+	cosched_charge(rq, p, cc);
+	cc->nr_runnable--;
+	p->cosched_queued = 0;
+}
+
+/* The task clock of @rq as of now; it stands still while the CPU idles. */
+static u64 cosched_clock_now(struct rq *rq)
+{
+	s64 age = sched_clock_cpu(cpu_of(rq)) - READ_ONCE(rq->clock);
+
+	return READ_ONCE(rq->clock_task) + max_t(s64, age, 0);
+}
+
+/**
+ * cosched_cluster_load() - Load of a cluster on a CPU, decayed up to now.
+ * @cl: the cluster
+ * @cpu: a possible CPU
+ * @load: where to add the result to
+ */
+void cosched_cluster_load(struct cosched_cluster *cl, int cpu, struct cosched_load *load)
+{
+	struct cosched_cpu *cc = per_cpu_ptr(cl->cpu, cpu), snap;
+	struct rq *rq = cpu_rq(cpu);
+	struct task_struct *curr;
+	struct cosched_load avg;
+	struct rq_flags rf;
+	u64 now;
+
+	/* The fields belong together: statistics may wait for the lock. */
+	rq_lock_irqsave(rq, &rf);
+	now = cosched_clock_now(rq);
+	snap = *cc;
+	cosched_advance(&snap, now);
+	/* What the running task has not been charged for yet. */
+	curr = rcu_dereference_protected(rq->curr, true);
+	if (curr->cosched == cl && curr->cosched_queued && now > curr->se.exec_start) {
+		u64 delta = curr->se.sum_exec_runtime - curr->cosched_charged +
+			    now - curr->se.exec_start;
+
+		snap.util_sum += cosched_contrib((now - delta) >> 10, now >> 10);
+	}
+	rq_unlock_irqrestore(rq, &rf);
+
+	cosched_load_avg(&snap, &avg);
+	load->util += avg.util;
+	load->runnable += avg.runnable;
+}
+
+static void cosched_count(struct cosched_cluster *cl, enum cosched_event event)
+{
+	unsigned int nr;
+
+	lockdep_assert_irqs_disabled();
+	nr = __this_cpu_inc_return(cl->cpu->events[event]);
+	if (unlikely(nr >= COSCHED_EVENT_BATCH)) {
+		atomic64_add(nr, &cl->events[event]);
+		__this_cpu_write(cl->cpu->events[event], 0);
+	}
+}
+
+/**
+ * cosched_cluster_stat() - What happened to a cluster since it was made.
+ * @cl: the cluster
+ * @stat: where to add it to
+ *
+ * The caller holds cosched_mutex, so that the home does not change meanwhile.
+ */
+void cosched_cluster_stat(struct cosched_cluster *cl, struct cosched_stat *stat)
+{
+	struct cosched_home *home = rcu_dereference_protected(cl->home, true);
+	int cpu, i;
+
+	for (i = 0; i < COSCHED_NR_EVENTS; i++)
+		stat->events[i] += atomic64_read(&cl->events[i]);
+	stat->preferred_ns += atomic64_read(&cl->preferred_ns);
+	stat->outside_ns += atomic64_read(&cl->outside_ns);
+
+	for_each_possible_cpu(cpu) {
+		struct cosched_cpu *cc = per_cpu_ptr(cl->cpu, cpu);
+		struct rq *rq = cpu_rq(cpu);
+		struct rq_flags rf;
+		u64 exec;
+
+		for (i = 0; i < COSCHED_NR_BATCHED; i++)
+			stat->events[i] += READ_ONCE(cc->events[i]);
+		if (IS_ENABLED(CONFIG_64BIT)) {
+			exec = READ_ONCE(cc->exec);
+		} else {
+			rq_lock_irqsave(rq, &rf);
+			exec = cc->exec;
+			rq_unlock_irqrestore(rq, &rf);
+		}
+		if (cpumask_test_cpu(cpu, home_mask(home)))
+			stat->preferred_ns += exec;
+		else
+			stat->outside_ns += exec;
+	}
+}
+
+/*
+ * Load of domains, and rule 4
+ */
+
+/*
+ * An average of @rq's fair class as it would be, the CPU being idle, had it been
+ * decayed until now. Ticks of an idle CPU move the clocks but not the averages,
+ * so the age is that of the averages, as in migrate_se_pelt_lag().
+ */
+static unsigned long cosched_decay_idle(struct rq *rq, unsigned long avg)
+{
+	struct cfs_rq *cfs_rq = &rq->cfs;
+	u64 now;
+	s64 age;
+
+	if (!avg || READ_ONCE(rq->nr_running))
+		return avg;
+	now = u64_u32_load(rq->clock_pelt_idle);
+	/* Pairs with smp_wmb() in _update_idle_rq_clock_pelt(). */
+	smp_rmb();
+	now += sched_clock_cpu(cpu_of(rq)) - u64_u32_load(rq->clock_idle);
+	age = now - u64_u32_load_copy(cfs_rq->avg.last_update_time,
+				      cfs_rq->last_update_time_copy);
+	return age > 0 ? decay_load(avg, age >> 20) : avg;
+}
+
+/* A CPU with nothing but SCHED_IDLE tasks counts as idle, as in a wakeup. */
+static unsigned long cosched_cpu_load(int cpu)
+{
+	struct rq *rq = cpu_rq(cpu);
+
+	if (sched_idle_cpu(cpu))
+		return 0;
+	return cosched_decay_idle(rq, READ_ONCE(rq->cfs.avg.runnable_avg));
+}
+
+static unsigned long cosched_sum_load(const struct cpumask *span, const struct cpumask *except,
+				      unsigned int *nr)
+{
+	unsigned long sum = 0;
+	int cpu;
+
+	*nr = 0;
+	for_each_cpu(cpu, span) {
+		if (except && cpumask_test_cpu(cpu, except))
+			continue;
+		sum += cosched_cpu_load(cpu);
+		(*nr)++;
+	}
+	return sum;
+}
+
+static unsigned long cosched_home_load(struct cosched_home *home)
+{
+	unsigned long now = jiffies;
+	unsigned int nr;
+
+	if (READ_ONCE(home->stamp) != now) {
+		WRITE_ONCE(home->load, cosched_sum_load(home_mask(home), NULL, &nr));
+		WRITE_ONCE(home->stamp, now);
+	}
+	return READ_ONCE(home->load);
+}
+
+/* The CPUs of the LLC domain that begins with @llc; see cosched_llcs. */
+static const struct cpumask *cosched_llc_span(int llc)
+{
+	struct sched_domain *sd = rcu_dereference(per_cpu(sd_llc, llc));
+
+	return sd ? sched_domain_span(sd) : cpumask_of(llc);
+}
+
+/* Sum over the CPUs of @llc outside of @home; *@nr of them. */
+static unsigned long cosched_outside_load(int llc, struct cosched_home *home, unsigned int *nr)
+{
+	const struct cpumask *span = cosched_llc_span(llc);
+	struct sched_domain_shared *sds;
+	unsigned long now = jiffies;
+
+	sds = rcu_dereference(per_cpu(sd_llc_shared, llc));
+	if (!sds || cpumask_intersects(span, home_mask(home)))
+		return cosched_sum_load(span, home_mask(home), nr);
+
+	*nr = per_cpu(sd_llc_size, llc);
+	if (READ_ONCE(sds->cosched_stamp) != now) {
+		unsigned int ignored;
+
+		WRITE_ONCE(sds->cosched_load, cosched_sum_load(span, NULL, &ignored));
+		WRITE_ONCE(sds->cosched_stamp, now);
+	}
+	return READ_ONCE(sds->cosched_load);
+}
+
+/*
+ * Rule 4. Loads are sums over a number of CPUs; the means are compared by
+ * multiplying crosswise. Fits: weights are below 2^14, sums below 2^34 even
+ * for 4096 CPUs with 4096 tasks each, numbers of CPUs below 2^13.
+ */
+static bool cosched_cheaper(u32 weights, unsigned long home_load, unsigned int home_nr,
+			    unsigned long load, unsigned int nr)
+{
+	return (u64)(weights >> 16) * home_load * nr >
+	       (u64)(weights & 0xffff) * load * home_nr;
+}
+
+static bool cosched_llc_cheaper(struct cosched_cluster *cl, struct cosched_home *home, int llc,
+				unsigned long *load, unsigned int *nr)
+{
+	*load = cosched_outside_load(llc, home, nr);
+	return *nr && cosched_cheaper(READ_ONCE(cl->weights), cosched_home_load(home), home->nr,
+				      *load, *nr);
+}
+
+/*
+ * Wakeup, fork and exec
+ */
+
+/* The best CPUs seen so far by cosched_scan(). */
+struct cosched_scan {
+	int		idle;		/* an idle CPU, or -1 */
+	int		rank;		/* how near and how idle that is */
+	int		queue;		/* the CPU with the shortest queue, or -1 */
+	unsigned int	nr_queued;	/* tasks there */
+	unsigned long	load;		/* and its runnable average */
+	unsigned int	nr_scanned;
+};
+
+#define COSCHED_SCAN_INIT	{ .idle = -1, .rank = -1, .queue = -1 }
+
+/* Rank of an idle CPU that no other can beat: same L2, same LLC, core idle. */
+#define COSCHED_RANK_BEST	7
+
+/* May @p run on @cpu at all, as far as placement by the kernel goes? */
+static bool cosched_cpu_allowed(struct task_struct *p, int cpu)
+{
+	return cpumask_test_cpu(cpu, p->cpus_ptr) && cpu_active(cpu) &&
+	       rcu_access_pointer(cpu_rq(cpu)->sd);
+}
+
+static bool cosched_cpu_idle(struct task_struct *p, int cpu)
+{
+	if (!available_idle_cpu(cpu) && (task_has_idle_policy(p) || !sched_idle_cpu(cpu)))
+		return false;
+	if (sched_asym_cpucap_active() && !cosched_task_fits(p, cpu))
+		return false;
+	return sched_core_cookie_match(cpu_rq(cpu), p);
+}
+
+static bool cosched_core_idle(int cpu)
+{
+	int sibling;
+
+	if (!sched_smt_active())
+		return true;
+	for_each_cpu(sibling, cpu_smt_mask(cpu)) {
+		if (sibling != cpu && !available_idle_cpu(sibling))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Look for the best CPU for @p in @span, without those in @except: an idle one
+ * as near to @warm as can be, whole cores before siblings within an LLC, and
+ * the shortest queue for when there is none.
+ */
+static void cosched_scan(struct task_struct *p, const struct cpumask *span,
+			 const struct cpumask *except, int warm, struct cosched_scan *s)
+{
+	int cpu;
+
+	for_each_cpu_wrap(cpu, span, warm) {
+		struct rq *rq = cpu_rq(cpu);
+		unsigned int nr_queued;
+		unsigned long load;
+
+		if ((except && cpumask_test_cpu(cpu, except)) || !cosched_cpu_allowed(p, cpu))
+			continue;
+		s->nr_scanned++;
+		if (cosched_cpu_idle(p, cpu)) {
+			int rank = cpus_share_cache(cpu, warm) << 2 | cosched_core_idle(cpu) << 1 |
+				   cpus_share_resources(cpu, warm);
+
+			if (rank > s->rank) {
+				s->rank = rank;
+				s->idle = cpu;
+				if (rank == COSCHED_RANK_BEST)
+					return;
+			}
+		}
+		if (s->idle >= 0)
+			continue;
+		nr_queued = READ_ONCE(rq->nr_running);
+		load = READ_ONCE(rq->cfs.avg.runnable_avg);
+		if (s->queue < 0 || nr_queued < s->nr_queued ||
+		    (nr_queued == s->nr_queued && load < s->load)) {
+			s->queue = cpu;
+			s->nr_queued = nr_queued;
+			s->load = load;
+		}
+	}
+}
+
+/*
+ * Rules 2 and 4: no CPU of home is idle, where else? Domains are visited from
+ * the nearest on: the rest of @anchor's LLC, then by sched domain levels. A
+ * wakeup looks at the CPUs of one LLC, as select_idle_sibling() does; fork and
+ * exec look at all, as sched_balance_find_dst_cpu() does.
+ */
+static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
+			      struct cosched_home *home, int anchor, bool wakeup,
+			      enum cosched_place_reason *reason)
+{
+	const struct cpumask *done = NULL;
+	unsigned int budget = wakeup ? per_cpu(sd_llc_size, anchor) : nr_cpu_ids;
+	struct cosched_scan best = COSCHED_SCAN_INIT;
+	unsigned long best_load = 0;
+	unsigned int best_nr = 1;
+	struct sched_domain *sd;
+	int llc;
+
+	/* An LLC of one CPU has no domain, and nothing left outside of home. */
+	sd = rcu_dereference(per_cpu(sd_llc, anchor));
+	if (!sd) {
+		sd = rcu_dereference(cpu_rq(anchor)->sd);
+		done = cpumask_of(anchor);
+	}
+	for (; sd; done = sched_domain_span(sd), sd = rcu_dereference(sd->parent)) {
+		for_each_cpu_and(llc, &cosched_llcs, sched_domain_span(sd)) {
+			struct cosched_scan s = COSCHED_SCAN_INIT;
+			unsigned long load;
+			unsigned int nr;
+
+			if (done && cpumask_test_cpu(llc, done))
+				continue;
+			if (!cosched_llc_cheaper(cl, home, llc, &load, &nr))
+				continue;
+			cosched_scan(p, cosched_llc_span(llc), home_mask(home), llc, &s);
+			if (s.idle >= 0) {
+				*reason = COSCHED_SPILL;
+				return s.idle;
+			}
+			if (s.queue >= 0 && (best.queue < 0 || load * best_nr < best_load * nr)) {
+				best = s;
+				best_load = load;
+				best_nr = nr;
+			}
+			if (s.nr_scanned >= budget)
+				goto overflow;
+			budget -= s.nr_scanned;
+		}
+	}
+overflow:
+	*reason = COSCHED_OVERFLOW;
+	return best.queue;
+}
+
+int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_flags)
+{
+	struct cosched_scan s = COSCHED_SCAN_INIT;
+	struct cosched_cluster *cl = p->cosched;
+	enum cosched_place_reason reason;
+	bool wakeup = wake_flags & WF_TTWU;
+	int cpu, this_cpu = smp_processor_id();
+	bool prev_home, target_home, sync;
+	struct cosched_home *home;
+
+	lockdep_assert_held(&p->pi_lock);
+
+	/* The caller's RCU section; interrupts are off on all paths here. */
+	home = rcu_dereference(cl->home);
+	if (!home->nr || !cpumask_intersects(home_mask(home), p->cpus_ptr))
+		return -1;
+
+	prev_home = cpumask_test_cpu(prev, home_mask(home)) && cosched_cpu_allowed(p, prev);
+	target_home = cpumask_test_cpu(target, home_mask(home)) && cosched_cpu_allowed(p, target);
+
+	/* Where the data is warm, at home: what wake-affine chose, or before. */
+	if (!target_home)
+		target = prev_home ? prev : cpumask_any_and(home_mask(home), p->cpus_ptr);
+
+	reason = COSCHED_HOME_IDLE;
+	cpu = prev;
+	if (prev_home && cpus_share_cache(prev, target) && cosched_cpu_idle(p, prev))
+		goto out;
+	/* An exec'ing task that has its CPU to itself is as well off as on an idle one. */
+	if (prev_home && (wake_flags & WF_EXEC) && cpu_rq(prev)->nr_running <= 1)
+		goto out;
+
+	cosched_scan(p, home_mask(home), NULL, target, &s);
+	if (s.idle >= 0) {
+		cpu = s.idle;
+		goto out;
+	}
+	if (s.queue < 0)
+		return -1;
+
+	/* A waker about to sleep leaves its CPU to the wakee, as wake-affine has it. */
+	sync = (wake_flags & WF_SYNC) && !(current->flags & PF_EXITING);
+	if (wakeup && sync && target_home && target == this_cpu &&
+	    cpu_rq(this_cpu)->nr_running == 1) {
+		reason = COSCHED_HOME_QUEUE;
+		cpu = target;
+		goto out;
+	}
+
+	reason = COSCHED_STAY;
+	cpu = prev;
+	if (!cpumask_test_cpu(prev, home_mask(home)) && cosched_cpu_allowed(p, prev) &&
+	    cosched_cpu_idle(p, prev))
+		goto out;
+
+	cpu = cosched_leave_home(p, cl, home, target, wakeup, &reason);
+	if (cpu >= 0)
+		goto out;
+
+	reason = COSCHED_HOME_QUEUE;
+	cpu = s.queue;
+	/* Equal queues: stay where the data is. */
+	if (prev_home && cpu_rq(prev)->nr_running <= s.nr_queued)
+		cpu = prev;
+out:
+	switch (reason) {
+	case COSCHED_HOME_IDLE:
+	case COSCHED_HOME_QUEUE:
+		cosched_count(cl, COSCHED_WAKEUP_HOME);
+		break;
+	case COSCHED_STAY:
+	case COSCHED_SPILL:
+		cosched_count(cl, COSCHED_WAKEUP_SPILLED);
+		break;
+	case COSCHED_OVERFLOW:
+		cosched_count(cl, COSCHED_WAKEUP_OVERFLOWED);
+		break;
+	}
+	trace_cosched_place(p, prev, cpu, reason);
+	return cpu;
+}
+
+/*
+ * Load balancer
+ */
+
+/* Is a CPU of @home idle that could take @p? Core cookies and capacity aside. */
+static bool cosched_home_idle(struct task_struct *p, struct cosched_home *home)
+{
+	int cpu;
+
+	for_each_cpu_and(cpu, home_mask(home), p->cpus_ptr) {
+		if (available_idle_cpu(cpu) && cosched_cpu_allowed(p, cpu))
+			return true;
+	}
+	return false;
+}
+
+int __cosched_can_migrate(struct task_struct *p, int src, int dst,
+			  enum cpu_idle_type idle, bool failed, bool active)
+{
+	struct cosched_cluster *cl = p->cosched;
+	struct cosched_home *home;
+	bool from_home, to_home;
+	unsigned long load;
+	unsigned int nr;
+	int ret = -1;
+
+	rcu_read_lock();
+	home = rcu_dereference(cl->home);
+	from_home = cpumask_test_cpu(src, home_mask(home));
+	to_home = cpumask_test_cpu(dst, home_mask(home));
+
+	if (from_home == to_home)
+		goto out;
+
+	if (to_home) {
+		ret = 1;
+		goto out;
+	}
+
+	/* Capacity goes before the home. */
+	if (sched_asym_cpucap_active() && !cosched_task_fits(p, src))
+		goto out;
+
+	ret = 0;
+	/* A task that runs alone at home has nothing to gain elsewhere. */
+	if (active && cpu_rq(src)->cfs.h_nr_runnable <= 1)
+		goto out;
+	/* A CPU of home should take it; for whatever reason that it does not. */
+	if (idle && cosched_home_idle(p, home)) {
+		ret = failed ? 1 : 0;
+		goto out;
+	}
+	/*
+	 * A CPU that has been idle since the last tick or longer always may. One
+	 * that idles for a moment in a domain that is busy may not: 58 instead of
+	 * 12 to 34 moves a second between two domains of two CPUs with 8 threads.
+	 * Nor may a busy one, however often balancing fails, which it keeps doing
+	 * where a cluster's weights mean it to stay at home.
+	 */
+	if (idle == CPU_IDLE || cosched_llc_cheaper(cl, home, per_cpu(sd_llc_id, dst), &load, &nr))
+		ret = idle ? 1 : -1;
+out:
+	rcu_read_unlock();
+	return ret;
+}
+
+void __cosched_detach(struct task_struct *p, int src, int dst, enum cpu_idle_type idle)
+{
+	struct cosched_cluster *cl = p->cosched;
+	struct cosched_home *home;
+	bool out;
+
+	rcu_read_lock();
+	home = rcu_dereference(cl->home);
+	out = cpumask_test_cpu(src, home_mask(home)) && !cpumask_test_cpu(dst, home_mask(home));
+	rcu_read_unlock();
+	if (!out)
+		return;
+
+	atomic64_inc(&cl->events[COSCHED_TASK_PULLED]);
+	trace_cosched_pull(p, src, dst, idle ? COSCHED_PULL_IDLE : COSCHED_PULL_CHEAPER);
+}
+
+/*
+ * Strays come home
+ */
+
+/*
+ * A running stray looks for a way home that often. Short against the 32 ms in
+ * which averages halve, long against what a look costs.
+ */
+#define COSCHED_LOOK_INTERVAL		msecs_to_jiffies(4)
+
+/*
+ * Is @cpu, idle now, durably so for the stray @p? It is if @p would fit in
+ * beside what ran there before, with the kernel's usual margin. Utilisation
+ * takes long to forget, though, and a task that never sleeps fits in beside
+ * nothing. So a CPU is taken as well that would fit its own past and has hardly
+ * run since the stray's last look at it: its utilisation did not grow, against
+ * pure decay, by more than a quarter of what a busy CPU's would have. A CPU
+ * that idles for a moment here and there passes neither test.
+ */
+static bool cosched_durably_idle(struct task_struct *p, int cpu, unsigned long *util)
+{
+	struct rq *rq = cpu_rq(cpu);
+	unsigned long periods, quiet;
+
+	*util = cosched_decay_idle(rq, READ_ONCE(rq->cfs.avg.util_avg));
+	if (!fits_capacity(*util, rq->cpu_capacity))
+		return false;
+	if (fits_capacity(*util + READ_ONCE(p->se.avg.util_avg), rq->cpu_capacity))
+		return true;
+	if (p->cosched_look_cpu != cpu)
+		return false;
+	periods = jiffies_to_usecs(jiffies - p->cosched_look) >> 10;
+	if (!periods)
+		return false;
+	/* One period less: both utilisations are decayed by whole periods. */
+	quiet = decay_load(p->cosched_look_util, periods - 1) +
+		(SCHED_CAPACITY_SCALE - decay_load(SCHED_CAPACITY_SCALE, periods)) / 4;
+	return *util <= quiet;
+}
+
+/*
+ * May @peer, running on @cpu, give its place at the home of stray @p to it and
+ * go to @src instead? Not if it is at home there. 2: it would come home by
+ * that; 1: it is as far from home as before, or has none.
+ */
+static int cosched_swap_value(struct task_struct *p, struct task_struct *peer, int cpu, int src)
+{
+	struct cosched_home *home;
+	struct cosched_cluster *cl;
+
+	if (peer->sched_class != &fair_sched_class || (peer->flags & (PF_EXITING | PF_KTHREAD)) ||
+	    is_migration_disabled(peer) || !cpumask_test_cpu(src, peer->cpus_ptr))
+		return 0;
+	if (!sched_core_cookie_match(cpu_rq(src), peer) ||
+	    !sched_core_cookie_match(cpu_rq(cpu), p))
+		return 0;
+	if (sched_asym_cpucap_active() && !cosched_task_fits(peer, src))
+		return 0;
+
+	cl = READ_ONCE(peer->cosched);
+	if (!cl)
+		return 1;
+	home = rcu_dereference(cl->home);
+	if (!home->nr)
+		return 1;
+	if (cpumask_test_cpu(cpu, home_mask(home)))
+		return 0;
+	return 1 + cpumask_test_cpu(src, home_mask(home));
+}
+
+/*
+ * Runs in the stray itself on its return to user mode, where it may sleep: both
+ * kinds of move are done by the stopper threads of the CPUs involved.
+ */
+static void cosched_return_work(struct callback_head *work)
+{
+	struct task_struct *p = current, *peer = NULL;
+	struct cosched_scan s = COSCHED_SCAN_INIT;
+	struct cosched_cluster *cl, *peer_cl = NULL;
+	int cpu, src, dst = -1, value = 0;
+	unsigned long util, look_util = 0;
+	struct cosched_home *home;
+	int look_cpu = nr_cpu_ids;
+
+	work->next = work;		/* may be queued again */
+	if (p->flags & PF_EXITING)
+		return;
+
+	rcu_read_lock();
+	/* Only a reference of its own keeps the cluster for the counters below. */
+	cl = READ_ONCE(p->cosched);
+	if (!cl || !cosched_cluster_tryget(cl)) {
+		rcu_read_unlock();
+		return;
+	}
+	home = rcu_dereference(cl->home);
+	src = task_cpu(p);
+	if (!home->nr || cpumask_test_cpu(src, home_mask(home)))
+		goto unlock;
+
+	for_each_cpu_wrap(cpu, home_mask(home), src) {
+		struct task_struct *curr;
+		int v;
+
+		if (!cosched_cpu_allowed(p, cpu))
+			continue;
+		if (cosched_cpu_idle(p, cpu)) {
+			int rank = cosched_core_idle(cpu);
+			bool durable = cosched_durably_idle(p, cpu, &util);
+
+			if (durable && rank > s.rank) {
+				s.idle = cpu;
+				s.rank = rank;
+			}
+			/* Look at the same CPU again next time, if it is idle still. */
+			if (look_cpu == nr_cpu_ids || cpu == p->cosched_look_cpu) {
+				look_cpu = cpu;
+				look_util = util;
+			}
+			continue;
+		}
+		if (s.idle >= 0 || value == 2)
+			continue;
+		curr = rcu_dereference(cpu_rq(cpu)->curr);
+		v = cosched_swap_value(p, curr, cpu, src);
+		if (v > value) {
+			value = v;
+			dst = cpu;
+			peer = curr;
+		}
+	}
+	p->cosched_look = jiffies;
+	p->cosched_look_cpu = look_cpu;
+	p->cosched_look_util = look_util;
+
+	if (s.idle >= 0) {
+		peer = NULL;
+		dst = s.idle;
+	} else if (peer) {
+		get_task_struct(peer);
+		if (value == 2) {
+			peer_cl = READ_ONCE(peer->cosched);
+			if (peer_cl && !cosched_cluster_tryget(peer_cl))
+				peer_cl = NULL;
+		}
+	}
+unlock:
+	rcu_read_unlock();
+
+	if (peer) {
+		if (!migrate_swap(p, peer, dst, src)) {
+			atomic64_inc(&cl->events[COSCHED_STRAY_SWAPPED]);
+			if (peer_cl)
+				atomic64_inc(&peer_cl->events[COSCHED_STRAY_SWAPPED]);
+			trace_cosched_swap(p, peer, src, dst);
+		}
+		put_task_struct(peer);
+		cosched_cluster_put(peer_cl);
+	} else if (dst >= 0 && !migrate_task_to(p, dst)) {
+		atomic64_inc(&cl->events[COSCHED_STRAY_RETURNED]);
+		trace_cosched_return(p, src, dst);
+	}
+	cosched_cluster_put(cl);
+}
+
+void __cosched_tick(struct task_struct *curr)
+{
+	struct callback_head *work = &curr->cosched_work;
+	struct rq *rq = task_rq(curr);
+	struct cosched_home *home;
+	bool stray;
+
+	if (curr->cosched_queued)
+		cosched_charge(rq, curr, per_cpu_ptr(curr->cosched->cpu, cpu_of(rq)));
+
+	if (work->next != work || !curr->mm || (curr->flags & (PF_EXITING | PF_KTHREAD)) ||
+	    time_before(jiffies, curr->cosched_look + COSCHED_LOOK_INTERVAL))
+		return;
+
+	rcu_read_lock();
+	home = rcu_dereference(curr->cosched->home);
+	stray = home->nr && !cpumask_test_cpu(cpu_of(rq), home_mask(home));
+	rcu_read_unlock();
+	if (stray)
+		task_work_add(curr, work, TWA_RESUME);
+}
+
+/*
+ * Tasks come and go
+ */
+
+/* A new task is in no cluster until it is linked to its cgroup. */
+void cosched_sched_fork(struct task_struct *p)
+{
+	p->cosched = NULL;
+	p->cosched_queued = 0;
+	p->cosched_charged = 0;
+	p->cosched_look = jiffies - COSCHED_LOOK_INTERVAL;
+	p->cosched_look_cpu = nr_cpu_ids;
+	p->cosched_work.next = &p->cosched_work;
+	p->cosched_work.func = cosched_return_work;
+}
+
+static void cosched_task_set(struct task_struct *p, bool exiting)
+{
+	struct cosched_cluster *old = NULL, *new = NULL;
+	struct rq_flags rf;
+	struct rq *rq;
+
+	rq = task_rq_lock(p, &rf);
+	if (!exiting) {
+		if (p->flags & PF_EXITING)
+			goto unlock;
+		rcu_read_lock();
+		do {
+			new = cosched_css_cluster(p);
+		} while (new && new != p->cosched && !cosched_cluster_tryget(new));
+		rcu_read_unlock();
+	}
+	if (new == p->cosched)
+		goto unlock;
+	old = p->cosched;
+	update_rq_clock(rq);
+	if (old)
+		__cosched_dequeue(rq, p);
+	/* Pairs with the address dependency of those who look in RCU sections. */
+	smp_store_release(&p->cosched, new);
+	if (new && task_on_rq_queued(p)) {
+		/* What it ran so far is not the new cluster's. */
+		if (task_current(rq, p) && cosched_counts(p))
+			p->sched_class->update_curr(rq);
+		__cosched_enqueue(rq, p);
+	}
+unlock:
+	task_rq_unlock(rq, p, &rf);
+	cosched_cluster_put(old);
+}
+
+/**
+ * cosched_task_update() - Put a task into the cluster that its cgroup is due.
+ * @p: the task; the caller has stored what changed before
+ */
+void cosched_task_update(struct task_struct *p)
+{
+	cosched_task_set(p, false);
+}
+
+/**
+ * cosched_task_exit() - Take a dying task out of its cluster, for good.
+ * @p: current
+ */
+void cosched_task_exit(struct task_struct *p)
+{
+	/*
+	 * Look under the lock only: a walker may be about to give the task a
+	 * cluster, not having seen PF_EXITING yet. Where a key is off for want of
+	 * clusters there is no such walker.
+	 */
+	if (cosched_enabled() || p->cosched)
+		cosched_task_set(p, true);
+}
+
+/**
+ * cosched_llc_id() - First CPU of the LLC domain of a CPU.
+ * @cpu: an online CPU
+ */
+int cosched_llc_id(int cpu)
+{
+	return per_cpu(sd_llc_id, cpu);
+}
+
+/* The sched domains of @cpu were attached, and with them its LLC. */
+void cosched_update_llc(int cpu, int llc_id)
+{
+	if (cpu == llc_id)
+		cpumask_set_cpu(cpu, &cosched_llcs);
+	else
+		cpumask_clear_cpu(cpu, &cosched_llcs);
+}
+
+#if IS_ENABLED(CONFIG_CGROUP_COSCHED_KUNIT_TEST)
+#include "cosched_test.c"
+#endif

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Hooks of the cosched controller in the fair class. Each is a no-op branch
+ * until the first cgroup sets a preference and one pointer test for tasks of
+ * no cluster from then on. The model is at the top of cosched.c.
+ */
+#ifndef _KERNEL_SCHED_COSCHED_H
+#define _KERNEL_SCHED_COSCHED_H
+
+#include <linux/cosched.h>
+
+#ifdef CONFIG_CGROUP_COSCHED
+
+void __cosched_enqueue(struct rq *rq, struct task_struct *p);
+void __cosched_dequeue(struct rq *rq, struct task_struct *p);
+void __cosched_tick(struct task_struct *curr);
+int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_flags);
+int __cosched_can_migrate(struct task_struct *p, int src, int dst,
+			  enum cpu_idle_type idle, bool failed, bool active);
+void __cosched_detach(struct task_struct *p, int src, int dst, enum cpu_idle_type idle);
+void cosched_sched_fork(struct task_struct *p);
+void cosched_update_llc(int cpu, int llc_id);
+bool cosched_task_fits(struct task_struct *p, int cpu);
+
+/* @p was enqueued on @rq. */
+static inline void cosched_enqueue(struct rq *rq, struct task_struct *p)
+{
+	if (cosched_enabled() && p->cosched)
+		__cosched_enqueue(rq, p);
+}
+
+/* @p is about to be dequeued from @rq; its dequeue may be delayed. */
+static inline void cosched_dequeue(struct rq *rq, struct task_struct *p)
+{
+	if (cosched_enabled() && p->cosched)
+		__cosched_dequeue(rq, p);
+}
+
+static inline void cosched_tick(struct task_struct *curr)
+{
+	if (cosched_enabled() && curr->cosched)
+		__cosched_tick(curr);
+}
+
+/*
+ * Place the waking, forked or exec'ing @p, whose previous CPU is @prev and which
+ * wake-affine would pull to @target. Negative: no opinion.
+ */
+static inline int
+cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_flags)
+{
+	if (cosched_enabled() && p->cosched)
+		return __cosched_select_cpu(p, prev, target, wake_flags);
+	return -1;
+}
+
+/*
+ * May the balancer move @p from @src to @dst? 1: yes, and never cache hot;
+ * 0: no; negative: no opinion. @idle: whether @dst is idle, newly or for longer;
+ * @failed: balancing has failed too often to be choosy; @active: @p is to be
+ * pushed while it runs.
+ */
+static inline int cosched_can_migrate(struct task_struct *p, int src, int dst,
+				      enum cpu_idle_type idle, bool failed, bool active)
+{
+	if (cosched_enabled() && p->cosched)
+		return __cosched_can_migrate(p, src, dst, idle, failed, active);
+	return -1;
+}
+
+/* The balancer does move @p. */
+static inline void cosched_detach(struct task_struct *p, int src, int dst,
+				  enum cpu_idle_type idle)
+{
+	if (cosched_enabled() && p->cosched)
+		__cosched_detach(p, src, dst, idle);
+}
+
+#else /* !CONFIG_CGROUP_COSCHED */
+
+static inline void cosched_enqueue(struct rq *rq, struct task_struct *p) { }
+static inline void cosched_dequeue(struct rq *rq, struct task_struct *p) { }
+static inline void cosched_tick(struct task_struct *curr) { }
+static inline void cosched_sched_fork(struct task_struct *p) { }
+static inline void cosched_update_llc(int cpu, int llc_id) { }
+
+static inline int
+cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_flags)
+{
+	return -1;
+}
+
+static inline int cosched_can_migrate(struct task_struct *p, int src, int dst,
+				      enum cpu_idle_type idle, bool failed, bool active)
+{
+	return -1;
+}
+
+static inline void cosched_detach(struct task_struct *p, int src, int dst,
+				  enum cpu_idle_type idle) { }
+
+#endif /* !CONFIG_CGROUP_COSCHED */
+#endif /* _KERNEL_SCHED_COSCHED_H */

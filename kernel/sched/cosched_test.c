@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * KUnit tests of the arithmetic of cosched: load and the comparison of rule 4.
+ * Included by cosched.c.
+ */
+#include <kunit/test.h>
+
+/* Time runs on a grid of 1024 ns; a period of decay has 1024 of those. */
+#define TEST_PERIOD	1024ULL
+
+/*
+ * Reference: y^n in fixed point with 62 fractional bits, by multiplying n times
+ * with y = 2^(-1/32). Slow and obvious, unlike decay_load().
+ */
+#define TEST_Y		4512914048937386751ULL	/* 2^62 * 2^(-1/32) */
+
+static u64 test_pow_y(unsigned int n)
+{
+	u64 r = 1ULL << 62;
+
+	while (n--)
+		r = mul_u64_u64_shr(r, TEST_Y, 62);
+	return r;
+}
+
+/* Sum over each 1024 ns unit in [from, to) of y^(periods until now). */
+static u64 test_contrib(u64 from, u64 to, u64 now)
+{
+	u64 sum = 0, t = from;
+
+	while (t < to) {
+		u64 end = min(to, (t / TEST_PERIOD + 1) * TEST_PERIOD);
+
+		sum += mul_u64_u64_shr(end - t, test_pow_y(now / TEST_PERIOD - t / TEST_PERIOD),
+				       62 - 10);
+		t = end;
+	}
+	return sum >> 10;
+}
+
+/*
+ * Two sums of decayed microseconds agree but for rounding. That is 0.2 %: PELT
+ * rounds down in each period, its LOAD_AVG_MAX is 0.1 % below the exact limit.
+ */
+static void test_expect_near(struct kunit *test, u64 value, u64 reference)
+{
+	KUNIT_EXPECT_LE_MSG(test, abs_diff(value, reference), reference / 500 + 2,
+			    "%llu is not near %llu", value, reference);
+}
+
+static void cosched_test_contrib(struct kunit *test)
+{
+	static const u64 stretches[][2] = {
+		{ 0, 0 }, { 0, 1 }, { 5, 900 }, { 0, 1024 }, { 1023, 1024 }, { 1000, 1100 },
+		{ 512, 2560 }, { 7, 32 * 1024 }, { 100, 65 * 1024 + 3 }, { 1, 400 * 1024 },
+	};
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(stretches); i++) {
+		u64 from = stretches[i][0], to = stretches[i][1];
+
+		test_expect_near(test, cosched_contrib(from, to), test_contrib(from, to, to));
+	}
+	/* A task that runs for ever has all there is: PELT's maximum. */
+	KUNIT_EXPECT_EQ(test, cosched_contrib(0, 4000 * TEST_PERIOD), LOAD_AVG_MAX - 1024);
+}
+
+static void cosched_test_half_life(struct kunit *test)
+{
+	struct cosched_cpu cc = { .nr_runnable = 0, .util_sum = 40000, .runnable_sum = 80000 };
+
+	cosched_advance(&cc, 32 * TEST_PERIOD << 10);
+	test_expect_near(test, cc.util_sum, 20000);
+	test_expect_near(test, cc.runnable_sum, 40000);
+	/* Five more: from one half-life in all to six. */
+	cosched_advance(&cc, 6 * 32 * TEST_PERIOD << 10);
+	test_expect_near(test, cc.util_sum, 40000 / 64);
+	/* An hour later nothing is left, and the clock may jump without harm. */
+	cosched_advance(&cc, 3600ULL * NSEC_PER_SEC);
+	KUNIT_EXPECT_EQ(test, cc.util_sum, 0);
+	KUNIT_EXPECT_EQ(test, cc.runnable_sum, 0);
+}
+
+/* However time is cut into updates, the sums are those of the reference. */
+static void cosched_test_advance(struct kunit *test)
+{
+	static const unsigned int steps[] = { 1, 700, 3, 1024, 2048, 333, 90000, 17, 5000, 1023 };
+	static const u16 nrs[] = { 1, 0, 2, 7, 3, 0, 1, 100, 4, 1 };
+	struct cosched_cpu cc = { };
+	u64 now = 0, ref = 0, t = 0;
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(steps); i++)
+		now += steps[i];
+	for (i = 0; i < ARRAY_SIZE(steps); i++) {
+		cc.nr_runnable = nrs[i];
+		ref += nrs[i] * test_contrib(t, t + steps[i], now);
+		t += steps[i];
+		/* Below the grid, several updates within a unit are none. */
+		cosched_advance(&cc, (t << 10) - 1);
+		cosched_advance(&cc, t << 10);
+		cosched_advance(&cc, (t << 10) + 1);
+	}
+	KUNIT_EXPECT_EQ(test, cc.last, t << 10);
+	test_expect_near(test, cc.runnable_sum, ref);
+}
+
+static void cosched_test_load_avg(struct kunit *test)
+{
+	struct cosched_cpu cc = { .nr_runnable = 3 };
+	struct cosched_load load;
+	u64 now = 12345 << 10;
+	int i;
+
+	/* One task runs and two wait, for 50 half-lives, charged every ms or so. */
+	cosched_advance(&cc, now);
+	for (i = 0; i < 1700; i++) {
+		u64 from = now;
+
+		now += 976563 + i;
+		cosched_advance(&cc, now);
+		cc.util_sum += cosched_contrib(from >> 10, now >> 10);
+	}
+	cosched_load_avg(&cc, &load);
+	test_expect_near(test, load.util, SCHED_CAPACITY_SCALE);
+	test_expect_near(test, load.runnable, 3 * SCHED_CAPACITY_SCALE);
+
+	/* The most tasks that nr_runnable can count do not overflow. */
+	cc.nr_runnable = U16_MAX;
+	cosched_advance(&cc, now + 10ULL * NSEC_PER_SEC);
+	cosched_load_avg(&cc, &load);
+	test_expect_near(test, load.runnable, (u64)U16_MAX << SCHED_CAPACITY_SHIFT);
+}
+
+struct cosched_test_compare {
+	unsigned int	preferred, allowed;
+	unsigned long	home;
+	unsigned int	home_nr;
+	unsigned long	load;
+	unsigned int	nr;
+	bool		cheaper;
+};
+
+/* Rule 4: preferred * load(home) > allowed * load(D), loads being means. */
+static void cosched_test_cheaper(struct kunit *test)
+{
+	static const struct cosched_test_compare cases[] = {
+		/* Balanced: never, whatever the size of the domains. */
+		{ 100, 150, 4096, 4, 4096, 4, false },
+		{ 100, 150, 4096, 4, 16384, 16, false },
+		/* Nothing anywhere is no reason to go. */
+		{ 100, 150, 0, 4, 0, 4, false },
+		/* An idle domain is cheaper than any load. */
+		{ 100, 150, 1, 4, 0, 4, true },
+		/* The margin: just not, and just. */
+		{ 100, 150, 6144, 4, 4096, 4, false },
+		{ 100, 150, 6145, 4, 4096, 4, true },
+		/* 12 threads against 4 on domains of 4. */
+		{ 100, 150, 12288, 4, 4096, 4, true },
+		{ 1, 100, 12288, 4, 4096, 4, false },
+		{ 4, 1000, 12288, 4, 4096, 4, false },
+		{ 100, 100, 4097, 4, 4096, 4, true },
+		{ 100, 100, 4096, 4, 4096, 4, false },
+		/* Means, not sums: a small home is as full as a large domain. */
+		{ 100, 150, 2048, 1, 8192, 8, true },
+		{ 100, 150, 1024, 1, 8192, 8, false },
+		/* The largest values do not overflow. */
+		{ 10000, 10000, 1UL << 31, 4096, (1UL << 31) - 1, 4096, true },
+		{ 10000, 10000, 1UL << 31, 4096, 1UL << 31, 4096, false },
+		{ 10000, 1, 1, 4096, 0, 1, true },
+	};
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(cases); i++) {
+		const struct cosched_test_compare *c = &cases[i];
+
+		KUNIT_EXPECT_EQ_MSG(test, c->cheaper,
+				    cosched_cheaper(c->preferred << 16 | c->allowed, c->home,
+						    c->home_nr, c->load, c->nr),
+				    "case %d", i);
+	}
+}
+
+/* Weights are published as a pair. */
+static void cosched_test_weights(struct kunit *test)
+{
+	struct cosched_cluster cl = { };
+
+	cosched_cluster_set_weights(&cl, COSCHED_WEIGHT_MAX, COSCHED_WEIGHT_MIN);
+	KUNIT_EXPECT_EQ(test, cl.weights >> 16, COSCHED_WEIGHT_MAX);
+	KUNIT_EXPECT_EQ(test, cl.weights & 0xffff, COSCHED_WEIGHT_MIN);
+}
+
+/* What a cluster may take: 1 KiB and 32 bytes for each possible CPU. */
+static void cosched_test_memory(struct kunit *test)
+{
+	KUNIT_EXPECT_LE(test, sizeof(struct cosched_cpu), 32);
+	KUNIT_EXPECT_LE(test, sizeof(struct cosched_cluster) +
+			2 * (sizeof(struct cosched_home) + cpumask_size()), 1024);
+}
+
+static struct kunit_case cosched_test_cases[] = {
+	KUNIT_CASE(cosched_test_contrib),
+	KUNIT_CASE(cosched_test_half_life),
+	KUNIT_CASE(cosched_test_advance),
+	KUNIT_CASE(cosched_test_load_avg),
+	KUNIT_CASE(cosched_test_cheaper),
+	KUNIT_CASE(cosched_test_weights),
+	KUNIT_CASE(cosched_test_memory),
+	{ }
+};
+
+static struct kunit_suite cosched_test_suite = {
+	.name = "cosched",
+	.test_cases = cosched_test_cases,
+};
+
+kunit_test_suite(cosched_test_suite);
