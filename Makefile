@@ -1,0 +1,51 @@
+# What there is to do here. `make help` lists it.
+
+SHELL := /bin/bash
+GO ?= go
+# Kernels, sources and compiler results are kept outside the clone.
+export COSCHED_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/cosched
+# Where setup puts a Go if the system's is too old.
+export PATH := $(COSCHED_CACHE)/go/bin:$(PATH)
+export COSCHED_ROOT := $(CURDIR)
+# A Go older than go.mod asks for fetches the right one.
+export GOTOOLCHAIN ?= auto
+COSLAB := bin/coslab
+BASE ?= 6.12
+VARIANT ?= test
+
+.PHONY: help
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+.PHONY: setup
+setup: ## install the packages that building and testing need (as root)
+	@tools/setup.sh
+
+.PHONY: coslab
+coslab: ## build the developers' command, bin/coslab
+	@tools/setup.sh --check
+	@cd tools/cosched && $(GO) build -o ../../bin/ ./cmd/coslab
+
+.PHONY: kernel
+kernel: coslab ## build the kernel; VARIANT=test|vanilla|off|debug|all, BASE=6.12
+	@$(COSLAB) kernel --base $(BASE) --variant $(VARIANT)
+
+.PHONY: demo
+demo: coslab ## watch clusters keep their home on 16 CPUs
+	@$(COSLAB) demo
+
+.PHONY: lint
+lint: coslab ## check style and types: checkpatch, sparse, gofmt, vet, staticcheck, shellcheck
+	@$(COSLAB) lint --base $(BASE)
+
+.PHONY: matrix
+matrix: coslab ## compile kernel/sched and kernel/cgroup in many configurations
+	@$(COSLAB) matrix --base $(BASE)
+
+.PHONY: test-long
+test-long: coslab ## all of test, and what takes long: every preset, the debug kernel, the kernel's own tests
+	@COSCHED_LONG=1 $(COSLAB) test --base $(BASE) $(if $(RUN),--run '$(RUN)')
+
+.PHONY: test
+test: coslab ## everything above and the tests, in guests too; RUN=REGEXP for some
+	@$(COSLAB) test --base $(BASE) $(if $(RUN),--run '$(RUN)')

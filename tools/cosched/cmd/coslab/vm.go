@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"cosched.io/cosched/internal/kbuild"
+	"cosched.io/cosched/internal/vm"
+)
+
+func init() {
+	register("vm", "run a program on one of the kernels in a guest of a chosen topology", runVM)
+	register("presets", "list the guests' topologies", runPresets)
+}
+
+// listFlag is a flag that can be given more than once.
+type listFlag []string
+
+func (l *listFlag) String() string     { return strings.Join(*l, " ") }
+func (l *listFlag) Set(s string) error { *l = append(*l, s); return nil }
+
+const vmUsage = `usage: coslab vm [OPTIONS] [--] PROGRAM [ARGUMENT...]
+
+Boots a kernel in QEMU, runs PROGRAM in the guest as root, passes its output on
+and exits with its exit status (125 when the guest itself fails). A PROGRAM with
+a slash is taken from this machine, with its shared libraries; one without is a
+busybox applet or one of --with.
+
+  coslab vm --preset smt8 -- cat /sys/fs/cgroup/cgroup.controllers
+  coslab vm --preset demo --with stress-ng -- stress-ng --cpu 16 --timeout 3s
+
+options:
+`
+
+// guestFailed is the exit status for a guest that fails, as timeout(1) and
+// docker(1) use it: programs seldom exit with it.
+const guestFailed = 125
+
+func runVM(ctx context.Context, args []string) error {
+	fs := flag.NewFlagSet("coslab vm", flag.ContinueOnError)
+	preset := fs.String("preset", "demo", "the guest's topology, by `name` (see coslab presets)")
+	kernel := fs.String("kernel", "test", "kernel `variant`, built if need be, or the path of a bzImage")
+	base := fs.String("base", kbuild.DefaultBase, "Linux `version` of the variant")
+	topo := fs.String("topology", "", "instead of a preset: `SOCKETS,DIES,CORES,THREADS[,NODES[,DISTANCE]]`")
+	memory := fs.Int("memory", 0, "`MiB` of memory (default: 1024 and 16 for each CPU)")
+	online := fs.Int("online", 0, "bring up only this `number` of CPUs, the others can be put online")
+	cmdline := fs.String("append", "", "more kernel `parameters`")
+	timeout := fs.Duration("timeout", vm.DefaultTimeout, "give up after this `time`")
+	icount := fs.Bool("icount", false, "count instructions: one per nanosecond of guest time, deterministic")
+	report := fs.Bool("fail-on-report", true, "fail when the kernel reports a problem on the console")
+	verbose := fs.Bool("console", false, "show the kernel's console on standard error")
+	var with, files, env listFlag
+	fs.Var(&with, "with", "put this `program` of the host into the guest too (repeatable)")
+	fs.Var(&files, "file", "put a file into the guest: `HOST:GUEST` (repeatable)")
+	fs.Var(&env, "env", "`NAME=VALUE` for the program's environment (repeatable)")
+	fs.Usage = func() {
+		fmt.Fprint(fs.Output(), vmUsage)
+		fs.PrintDefaults()
+	}
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	if fs.NArg() == 0 {
+		return errors.New("no PROGRAM to run (coslab vm --help says more)")
+	}
+	c := vm.Config{
+		MemoryMB: *memory, Cmdline: strings.Fields(*cmdline), Online: *online, Icount: *icount,
+		Command: fs.Args(), Programs: with, Env: env, Timeout: *timeout, FailOnReport: *report,
+		Stdout: os.Stdout, Stderr: os.Stderr,
+	}
+	if *verbose {
+		c.Console = os.Stderr
+	}
+	p, err := vm.Find(*preset)
+	if err != nil {
+		return err
+	}
+	c.Topology = p.Topology
+	if *topo != "" {
+		if c.Topology, err = vm.ParseTopology(*topo); err != nil {
+			return err
+		}
+	}
+	for _, f := range files {
+		host, guest, ok := strings.Cut(f, ":")
+		if !ok || host == "" || guest == "" {
+			return fmt.Errorf("--file %s: it is HOST:GUEST", f)
+		}
+		c.Files = append(c.Files, vm.File{Host: host, Path: guest})
+	}
+	c.Kernel = *kernel
+	if !strings.Contains(*kernel, "/") {
+		k, err := kbuild.Build(ctx, kbuild.Options{Base: *base, Variant: *kernel})
+		if err != nil {
+			return err
+		}
+		c.Kernel = k.Image
+	}
+	res, err := vm.Run(ctx, c)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "coslab vm: %v\n", err)
+		return exitStatus(guestFailed)
+	}
+	if res.ExitStatus != 0 {
+		return exitStatus(res.ExitStatus)
+	}
+	return nil
+}
+
+func runPresets(_ context.Context, args []string) error {
+	fs := flag.NewFlagSet("coslab presets", flag.ContinueOnError)
+	asJSON := fs.Bool("json", false, "print them as JSON")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	presets := slices.Clone(vm.Presets)
+	if *asJSON {
+		e := json.NewEncoder(os.Stdout)
+		e.SetIndent("", "  ")
+		return e.Encode(presets)
+	}
+	for _, p := range presets {
+		fmt.Printf("%-13s %s\n%-13s %s\n", p.Name, p.About, "", p.Topology)
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+package cosched
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// maxCPU bounds the CPU numbers that a list may name, so that a damaged line
+// cannot ask for gigabytes. Linux builds go up to 8192 CPUs (CONFIG_MAXSMP).
+const maxCPU = 1<<16 - 1
+
+// CPUs is a set of CPU numbers, sorted and without duplicates.
+type CPUs []int
+
+// ParseCPUs parses a CPU list as the kernel prints it: comma-separated numbers
+// and ranges ("0-3,8"), or nothing but blanks for the empty set.
+func ParseCPUs(s string) (CPUs, error) {
+	s = strings.TrimSpace(s)
+	if s == "" {
+		return nil, nil
+	}
+	var set CPUs
+	for part := range strings.SplitSeq(s, ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		lo, err := parseCPU(first)
+		if err != nil {
+			return nil, fmt.Errorf("CPU list %q: %w", s, err)
+		}
+		hi := lo
+		if isRange {
+			if hi, err = parseCPU(last); err != nil {
+				return nil, fmt.Errorf("CPU list %q: %w", s, err)
+			}
+			if hi < lo {
+				return nil, fmt.Errorf("CPU list %q: range %q runs backwards", s, part)
+			}
+		}
+		// Ranges that repeat themselves would otherwise grow the slice
+		// with the length of the text times maxCPU.
+		if len(set)+hi-lo > 2*maxCPU {
+			set = set.normal()
+		}
+		for cpu := lo; cpu <= hi; cpu++ {
+			set = append(set, cpu)
+		}
+	}
+	return set.normal(), nil
+}
+
+func parseCPU(s string) (int, error) {
+	n, err := strconv.ParseUint(s, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a CPU number", s)
+	}
+	if n > maxCPU {
+		return 0, fmt.Errorf("CPU %d is above %d", n, maxCPU)
+	}
+	return int(n), nil
+}
+
+func (c CPUs) normal() CPUs {
+	slices.Sort(c)
+	return slices.Compact(c)
+}
+
+// String gives the list in the kernel's form, "" for the empty set.
+func (c CPUs) String() string {
+	var b strings.Builder
+	for i := 0; i < len(c); {
+		j := i
+		for j+1 < len(c) && c[j+1] == c[j]+1 {
+			j++
+		}
+		if b.Len() > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.Itoa(c[i]))
+		if j > i {
+			b.WriteByte('-')
+			b.WriteString(strconv.Itoa(c[j]))
+		}
+		i = j + 1
+	}
+	return b.String()
+}
+
+// Has reports whether cpu is in the set.
+func (c CPUs) Has(cpu int) bool {
+	_, ok := slices.BinarySearch(c, cpu)
+	return ok
+}
+
+// And gives the CPUs that are in both sets.
+func (c CPUs) And(o CPUs) CPUs {
+	var both CPUs
+	for _, cpu := range c {
+		if o.Has(cpu) {
+			both = append(both, cpu)
+		}
+	}
+	return both
+}

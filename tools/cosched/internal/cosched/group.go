@@ -1,0 +1,173 @@
+// Package cosched reads and writes the files of the cosched cgroup controller
+// and the cache topology that a home is chosen from.
+//
+// The meaning of each file is in Documentation/admin-guide/cgroup-v2-cosched.rst.
+package cosched
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// The controller and its files, as they are named in a cgroup's directory.
+const (
+	Controller    = "cosched"
+	FilePreferred = "cosched.cpus_preferred"
+	FileEffective = "cosched.cpus_preferred.effective"
+	FileWeights   = "cosched.weights"
+	FileStat      = "cosched.stat"
+	FileLoad      = "cosched.load"
+)
+
+// Group is a cgroup, by its directory.
+type Group string
+
+// Path gives the path of one of the cgroup's files.
+func (g Group) Path(file string) string { return filepath.Join(string(g), file) }
+
+// Enabled reports whether the cgroup has the controller's files.
+func (g Group) Enabled() bool {
+	_, err := os.Stat(g.Path(FilePreferred))
+	return err == nil
+}
+
+// EnableChildren gives the cgroup's children the files of a controller.
+func (g Group) EnableChildren(controller string) error {
+	return g.Write("cgroup.subtree_control", "+"+controller)
+}
+
+// Preferred gives the CPUs that were asked for; none where nothing was.
+func (g Group) Preferred() (CPUs, error) { return g.readCPUs(FilePreferred) }
+
+// SetPreferred asks for a home. An empty set takes the wish back, so that the
+// cgroup inherits its parent's home again.
+func (g Group) SetPreferred(cpus CPUs) error { return g.Write(FilePreferred, cpus.String()) }
+
+// Effective gives the home that is in force now; none where the cgroup has no
+// preference, own or inherited.
+func (g Group) Effective() (CPUs, error) { return g.readCPUs(FileEffective) }
+
+// Weights are what load costs in the one comparison that lets a thread leave
+// its home for a domain D: Preferred x load(home) > Allowed x load(D).
+type Weights struct {
+	Preferred int // 1..10000, cost of load at home
+	Allowed   int // 1..10000, cost of load elsewhere
+}
+
+// DefaultWeights are in force where no cgroup on the way to the root set any.
+var DefaultWeights = Weights{100, 150}
+
+func (w Weights) String() string { return fmt.Sprintf("%d %d", w.Preferred, w.Allowed) }
+
+// ParseWeights parses "PREFERRED ALLOWED".
+func ParseWeights(s string) (Weights, error) {
+	f := strings.Fields(s)
+	if len(f) != 2 {
+		return Weights{}, fmt.Errorf("weights %q: want two integers", s)
+	}
+	var v [2]int
+	for i := range v {
+		n, err := strconv.Atoi(f[i])
+		if err != nil || n < 1 || n > 10000 {
+			return Weights{}, fmt.Errorf("weights %q: %q is not in 1..10000", s, f[i])
+		}
+		v[i] = n
+	}
+	return Weights{v[0], v[1]}, nil
+}
+
+// Weights gives the weights in force, own or inherited.
+func (g Group) Weights() (Weights, error) {
+	s, err := g.read(FileWeights)
+	if err != nil {
+		return Weights{}, err
+	}
+	w, err := ParseWeights(s)
+	if err != nil {
+		return Weights{}, fmt.Errorf("%s: %w", g.Path(FileWeights), err)
+	}
+	return w, nil
+}
+
+// SetWeights gives the cgroup weights of its own.
+func (g Group) SetWeights(w Weights) error { return g.Write(FileWeights, w.String()) }
+
+// UnsetWeights makes the cgroup inherit its weights again.
+func (g Group) UnsetWeights() error { return g.Write(FileWeights, "") }
+
+// Stat reads the cgroup's counters.
+func (g Group) Stat() (Stat, error) {
+	s, err := g.read(FileStat)
+	if err != nil {
+		return Stat{}, err
+	}
+	st, err := ParseStat(s)
+	if err != nil {
+		return Stat{}, fmt.Errorf("%s: %w", g.Path(FileStat), err)
+	}
+	return st, nil
+}
+
+// Load reads the cluster's decayed load.
+func (g Group) Load() (Load, error) {
+	s, err := g.read(FileLoad)
+	if err != nil {
+		return Load{}, err
+	}
+	l, err := ParseLoad(s)
+	if err != nil {
+		return Load{}, fmt.Errorf("%s: %w", g.Path(FileLoad), err)
+	}
+	return l, nil
+}
+
+// Write writes one value and a newline to one of the cgroup's files in a single
+// write, as the kernel takes or refuses a value whole.
+func (g Group) Write(file, value string) error {
+	// Not os.WriteFile: a file that the kernel did not make must not be
+	// created, where the directory is not a cgroup.
+	f, err := os.OpenFile(g.Path(file), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write([]byte(value + "\n"))
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return fmt.Errorf("writing %q to %s: %w", value, g.Path(file), errno(err))
+	}
+	return nil
+}
+
+func (g Group) read(file string) (string, error) {
+	b, err := os.ReadFile(g.Path(file))
+	return string(b), err
+}
+
+func (g Group) readCPUs(file string) (CPUs, error) {
+	s, err := g.read(file)
+	if err != nil {
+		return nil, err
+	}
+	cpus, err := ParseCPUs(s)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", g.Path(file), err)
+	}
+	return cpus, nil
+}
+
+// errno takes the bare error number out of a path error, whose text would
+// repeat the path that the caller names.
+func errno(err error) error {
+	if pe, ok := err.(*os.PathError); ok {
+		if e, ok := pe.Err.(syscall.Errno); ok {
+			return e
+		}
+	}
+	return err
+}

@@ -1,0 +1,632 @@
+// Package kbuild turns a Linux source package, the overlay and the patch
+// series of this repository into bootable kernels, and does no more work than
+// the change since the last time needs.
+//
+// What lies in the cache, per base (6.12):
+//
+//	linux-6.12/pristine-<version>/  the unpacked source package, never written to again
+//	linux-6.12/tree/                hard links to it, with overlay and patches on top
+//	linux-6.12/build-<variant>/     the build directory (O=) of each variant
+//	linux-6.12/kernels/             the last kernels built, each by a hash of all that went into it
+//
+// The patched tree is never half-way: patches are applied to copies of the
+// files that they touch, in a staging directory, and only when all of them
+// apply is what differs moved into the tree. A file whose content stays the
+// same keeps its time stamp, so make rebuilds only what a change concerns.
+//
+// Clones that share a cache share all of it: a fresh clone starts from what the
+// last one built. A kernel that was handed out stays as it is, whatever another
+// clone builds meanwhile.
+package kbuild
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// DefaultBase is the Linux version that a build uses unless told otherwise.
+const DefaultBase = "6.12"
+
+// Variant is one way to configure the kernel.
+type Variant struct {
+	Name      string
+	About     string
+	Patched   bool     // with overlay and patches, or the unmodified source
+	Fragments []string // files in configs/, later ones win
+}
+
+// Variants lists what Build can build, the usual one first.
+var Variants = []Variant{
+	{"test", "cosched with its KUnit suites, silent unless booted with kunit.enable=1", true,
+		[]string{"base.config", "kunit.config", "cosched.config", "kunit-cosched.config"}},
+	{"vanilla", "the unmodified source with the same configuration", false,
+		[]string{"base.config", "kunit.config"}},
+	{"off", "the patched source with CONFIG_CGROUP_COSCHED=n", true,
+		[]string{"base.config", "kunit.config", "nocosched.config"}},
+	{"debug", "as test, with KASAN, lockdep and the kernel's other checks", true,
+		[]string{"base.config", "kunit.config", "cosched.config", "kunit-cosched.config", "debug.config"}},
+}
+
+// FindVariant looks a variant up by name.
+func FindVariant(name string) (Variant, error) {
+	var names []string
+	for _, v := range Variants {
+		if v.Name == name {
+			return v, nil
+		}
+		names = append(names, v.Name)
+	}
+	return Variant{}, fmt.Errorf("no kernel variant %q (there are: %s)", name, strings.Join(names, ", "))
+}
+
+// Options says what to build and where to report.
+type Options struct {
+	Root    string    // the repository; found from the working directory when empty
+	Base    string    // DefaultBase when empty
+	Variant string    // "test" when empty
+	Out     io.Writer // progress and messages; os.Stderr when nil
+}
+
+// Kernel is a kernel that has been built.
+type Kernel struct {
+	Base      string
+	Variant   string
+	Version   string // of the source package, such as 6.12.117-1
+	Image     string // bzImage
+	VMLinux   string
+	Config    string // its .config
+	SourceDir string // the (patched) source tree that it was built from, which the next build may change
+	BuildDir  string // its O= directory, likewise
+}
+
+// Build makes the kernel, or finds it in the cache when nothing that goes into
+// it has changed.
+func Build(ctx context.Context, o Options) (*Kernel, error) {
+	b, err := newBuilder(o)
+	if err != nil {
+		return nil, err
+	}
+	v, err := FindVariant(b.opt.Variant)
+	if err != nil {
+		return nil, err
+	}
+	src, empty, unlock, err := b.prepare(ctx, v.Patched)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if v.Patched && empty {
+		fmt.Fprintf(b.out, "kernel: the series for Linux %s is empty: building the %s variant without cosched\n", b.opt.Base, v.Name)
+		v.Fragments = slices.DeleteFunc(slices.Clone(v.Fragments), func(f string) bool {
+			return strings.Contains(f, "cosched")
+		})
+	}
+	frag, err := b.fragments(v.Fragments...)
+	if err != nil {
+		return nil, err
+	}
+	j := job{name: v.Name, frag: frag, must: frag, arch: "x86_64", targets: []string{"bzImage"}}
+	dir := filepath.Join(b.base, "kernels", v.Name+"-"+b.inputs(ctx, j, src)[:16])
+	k := &Kernel{
+		Base: b.opt.Base, Variant: v.Name, Version: src.version,
+		Image:     filepath.Join(dir, "bzImage"),
+		VMLinux:   filepath.Join(dir, "vmlinux"),
+		Config:    filepath.Join(dir, "config"),
+		SourceDir: src.dir, BuildDir: b.buildDir(v.Name),
+	}
+	if _, err := os.Stat(dir); err == nil {
+		fmt.Fprintf(b.out, "kernel: Linux %s %s is up to date\n", src.version, v.Name)
+		// The time of the last use decides what is kept.
+		now := time.Now()
+		return k, os.Chtimes(dir, now, now)
+	}
+	done, err := b.compile(ctx, j, src)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return k, b.keep(k, dir)
+}
+
+// kernelsKept is how many kernels stay in the cache: a day's work on four
+// variants, at 30 MB each.
+const kernelsKept = 24
+
+// keep copies what was built to dir, and throws away what has not been used for longest.
+func (b *builder) keep(k *Kernel, dir string) error {
+	all := filepath.Dir(dir)
+	if err := os.MkdirAll(all, 0o755); err != nil {
+		return err
+	}
+	tmp, err := os.MkdirTemp(all, "new-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	for from, to := range map[string]string{"arch/x86/boot/bzImage": k.Image, "vmlinux": k.VMLinux, ".config": k.Config} {
+		data, err := os.ReadFile(filepath.Join(k.BuildDir, from))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(tmp, filepath.Base(to)), data, 0o644); err != nil {
+			return err
+		}
+	}
+	if err := os.Chmod(tmp, 0o755); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, dir); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	entries, err := os.ReadDir(all)
+	if err != nil {
+		return err
+	}
+	age := func(e os.DirEntry) time.Duration {
+		info, err := e.Info()
+		if err != nil {
+			return 0
+		}
+		return time.Since(info.ModTime())
+	}
+	slices.SortFunc(entries, func(x, y os.DirEntry) int { return cmp.Compare(age(x), age(y)) })
+	for _, e := range entries[min(kernelsKept, len(entries)):] {
+		if err := os.RemoveAll(filepath.Join(all, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Prepare brings the patched source tree up to date without building it, and
+// returns its directory.
+func Prepare(ctx context.Context, o Options) (string, error) {
+	b, err := newBuilder(o)
+	if err != nil {
+		return "", err
+	}
+	src, _, unlock, err := b.prepare(ctx, true)
+	if err != nil {
+		return "", err
+	}
+	unlock()
+	return src.dir, nil
+}
+
+// Shadow makes the patched source in the empty directory dir, for reading only. It
+// waits for no build.
+func Shadow(ctx context.Context, o Options, dir string) error {
+	b, err := newBuilder(o)
+	if err != nil {
+		return err
+	}
+	src, err := b.unpack(ctx)
+	if err != nil {
+		return err
+	}
+	t, err := b.tree(src)
+	if err != nil {
+		return err
+	}
+	want, err := t.want(ctx)
+	if err != nil {
+		return err
+	}
+	return t.shadow(dir, want)
+}
+
+// CacheDir is where everything that can be made again is kept.
+func CacheDir() (string, error) {
+	if d := os.Getenv("COSCHED_CACHE"); d != "" {
+		return filepath.Abs(d)
+	}
+	if d := os.Getenv("XDG_CACHE_HOME"); d != "" {
+		return filepath.Join(d, "cosched"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("no cache directory: set COSCHED_CACHE: %w", err)
+	}
+	return filepath.Join(home, ".cache", "cosched"), nil
+}
+
+// FindRoot finds the repository from the working directory upwards.
+func FindRoot() (string, error) {
+	if d := os.Getenv("COSCHED_ROOT"); d != "" {
+		return filepath.Abs(d)
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for d := dir; ; d = filepath.Dir(d) {
+		if _, err := os.Stat(filepath.Join(d, "configs", "base.config")); err == nil {
+			return d, nil
+		}
+		if d == filepath.Dir(d) {
+			return "", fmt.Errorf("%s is not in a clone of cosched: no configs/base.config there or above (or set COSCHED_ROOT)", dir)
+		}
+	}
+}
+
+type builder struct {
+	opt   Options
+	out   io.Writer
+	cache string // CacheDir()
+	base  string // cache/linux-<base>
+}
+
+func newBuilder(o Options) (*builder, error) {
+	if o.Base == "" {
+		o.Base = DefaultBase
+	}
+	if o.Variant == "" {
+		o.Variant = Variants[0].Name
+	}
+	if o.Out == nil {
+		o.Out = os.Stderr
+	}
+	if o.Root == "" {
+		root, err := FindRoot()
+		if err != nil {
+			return nil, err
+		}
+		o.Root = root
+	}
+	cache, err := CacheDir()
+	if err != nil {
+		return nil, err
+	}
+	b := &builder{
+		opt:   o,
+		out:   o.Out,
+		cache: cache,
+		base:  filepath.Join(cache, "linux-"+o.Base),
+	}
+	return b, os.MkdirAll(b.base, 0o755)
+}
+
+// lock takes the lock called name, syscall.LOCK_EX or LOCK_SH, waiting for others to
+// let go of it. Locks are what keeps two builds that share a cache apart: a tree
+// does not change while it is built, and a build directory has one builder.
+func (b *builder) lock(ctx context.Context, name string, how int) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(b.base, name+".lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.relock(ctx, f, how); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (b *builder) relock(ctx context.Context, f *os.File, how int) error {
+	for told := false; ; {
+		err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return fmt.Errorf("locking %s: %w", f.Name(), err)
+		}
+		if !told {
+			fmt.Fprintf(b.out, "kernel: waiting for another build of Linux %s\n", b.opt.Base)
+			told = true
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// prepare unpacks the source and, if asked, brings the patched tree up to date. It
+// returns the tree to build, which stays as it is until unlock, and whether there
+// was nothing to put on it.
+func (b *builder) prepare(ctx context.Context, patched bool) (src source, empty bool, unlock func(), err error) {
+	src, err = b.unpack(ctx)
+	if err != nil || !patched {
+		return src, false, func() {}, err
+	}
+	t, err := b.tree(src)
+	if err != nil {
+		return src, false, nil, err
+	}
+	name := filepath.Base(t.dir)
+	lock, err := b.lock(ctx, name, syscall.LOCK_SH)
+	if err != nil {
+		return src, false, nil, err
+	}
+	want, err := t.want(ctx)
+	if err == nil && !t.current(want) {
+		if err = b.relock(ctx, lock, syscall.LOCK_EX); err == nil {
+			if err = t.update(ctx, want); err == nil {
+				err = b.relock(ctx, lock, syscall.LOCK_SH)
+			}
+		}
+	}
+	if err != nil {
+		lock.Close()
+		return src, false, nil, err
+	}
+	src.dir, src.hash, src.overlay = t.dir, hashWant(want), t.overlay
+	for _, rel := range slices.Sorted(maps.Keys(want)) {
+		if !slices.Contains(t.overlay, rel) {
+			src.patched = append(src.patched, rel)
+		}
+	}
+	return src, len(t.patches) == 0, func() { lock.Close() }, nil
+}
+
+// tree is the patched tree of this clone, as it should be.
+func (b *builder) tree(src source) (*tree, error) {
+	t := &tree{pristine: src, dir: filepath.Join(b.base, "tree"), root: b.opt.Root, base: b.opt.Base}
+	var err error
+	if t.patches, err = readSeries(filepath.Join(b.opt.Root, "patches", "linux-"+b.opt.Base)); err != nil {
+		return nil, err
+	}
+	t.overlay, err = findOverlay(b.opt.Root)
+	return t, err
+}
+
+// source is a source tree and what identifies its content.
+type source struct {
+	dir     string
+	version string
+	hash    string
+	overlay []string // files that are ours alone
+	patched []string // files of the kernel that the series changes
+}
+
+// stamp records what a build was made from.
+type stamp struct {
+	Inputs string // empty while it is being made
+	Steps  int    // how many the last full build took, to show how far this one is
+}
+
+func readStamp(path string) stamp {
+	var s stamp
+	if data, err := os.ReadFile(path); err == nil {
+		// An unreadable stamp only means building again.
+		_ = json.Unmarshal(data, &s)
+	}
+	return s
+}
+
+func (s stamp) write(path string) error {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(data, '\n'), 0o644)
+}
+
+// job is one configuration to build out of tree.
+type job struct {
+	name    string           // also of its build directory
+	frag    string           // configuration on top of allnoconfig
+	must    string           // the part of it that has to be accepted
+	arch    string           // ARCH=
+	targets []string         // what to make, and variables for make
+	quiet   bool             // the caller looks at the warnings in the log
+	fresh   func(dir string) // if set, called before anything is built
+}
+
+func (b *builder) buildDir(name string) string {
+	return filepath.Join(b.base, "build-"+name)
+}
+
+// compile does a job, unless its build directory holds it already. The directory
+// stays as it is until the caller calls done.
+func (b *builder) compile(ctx context.Context, j job, src source) (done func(), err error) {
+	dir := b.buildDir(j.name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	lock, err := b.lock(ctx, filepath.Base(dir), syscall.LOCK_EX)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			lock.Close()
+		}
+	}()
+	done = func() { lock.Close() }
+	stampFile := filepath.Join(dir, ".cosched-stamp")
+	inputs := b.inputs(ctx, j, src)
+	old := readStamp(stampFile)
+	if old.Inputs == inputs {
+		fmt.Fprintf(b.out, "kernel: Linux %s %s is up to date\n", src.version, j.name)
+		return done, nil
+	}
+	// An interrupted build leaves no stamp of a complete one.
+	if err := (stamp{Steps: old.Steps}).write(stampFile); err != nil {
+		return nil, err
+	}
+	if j.fresh != nil {
+		j.fresh(dir)
+	}
+	if err := b.configure(ctx, j, src); err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	fmt.Fprintf(b.out, "kernel: building Linux %s %s in %s\n", src.version, j.name, dir)
+	n, err := b.make(ctx, j, src, old.Steps)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(b.out, "kernel: Linux %s %s built, %d steps in %s\n", src.version, j.name, n, time.Since(start).Round(time.Second))
+	return done, stamp{Inputs: inputs, Steps: max(n, old.Steps)}.write(stampFile)
+}
+
+// inputs is everything that the outcome of a job depends on.
+func (b *builder) inputs(ctx context.Context, j job, src source) string {
+	return hashOf(src.version, src.hash, j.frag, j.must, j.arch, strings.Join(j.targets, " "), compilerVersion(ctx))
+}
+
+// fragments joins configuration fragments.
+func (b *builder) fragments(names ...string) (string, error) {
+	var all strings.Builder
+	for _, f := range names {
+		data, err := os.ReadFile(filepath.Join(b.opt.Root, "configs", f))
+		if err != nil {
+			return "", fmt.Errorf("reading a configuration: %w", err)
+		}
+		all.Write(data)
+		all.WriteByte('\n')
+	}
+	return all.String(), nil
+}
+
+// configure writes .config, and complains about what Kconfig did not accept:
+// a symbol that a point release renamed would otherwise be lost in silence.
+func (b *builder) configure(ctx context.Context, j job, src source) error {
+	dir := b.buildDir(j.name)
+	file := filepath.Join(dir, "cosched.fragment")
+	if err := os.WriteFile(file, []byte(j.frag), 0o644); err != nil {
+		return err
+	}
+	cmd := b.command(ctx, j, src, "KCONFIG_ALLCONFIG="+file, "allnoconfig")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("configuring %s: %w\n%s", dir, err, out)
+	}
+	config, err := os.ReadFile(filepath.Join(dir, ".config"))
+	if err != nil {
+		return err
+	}
+	if lost := notTaken(j.must, string(config)); len(lost) > 0 {
+		return fmt.Errorf("configuration %s: Linux %s does not take these settings (unknown, or a dependency is missing):\n  %s",
+			j.name, src.version, strings.Join(lost, "\n  "))
+	}
+	return nil
+}
+
+// notTaken lists the settings of a fragment that a configuration lacks.
+func notTaken(frag, config string) []string {
+	have := parseConfig(config)
+	var lost []string
+	want := parseConfig(frag)
+	for _, name := range want.names {
+		if value := want.value[name]; have.value[name] != value && (value != "n" || have.value[name] != "") {
+			lost = append(lost, name+"="+value)
+		}
+	}
+	return lost
+}
+
+type config struct {
+	names []string
+	value map[string]string
+}
+
+func parseConfig(text string) config {
+	c := config{value: map[string]string{}}
+	for line := range strings.Lines(text) {
+		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")
+		if !ok || !strings.HasPrefix(name, "CONFIG_") {
+			continue
+		}
+		if _, seen := c.value[name]; !seen {
+			c.names = append(c.names, name)
+		}
+		c.value[name] = value
+	}
+	return c
+}
+
+// command is make on a kernel tree with everything fixed that would make two
+// builds of the same source differ.
+func (b *builder) command(ctx context.Context, j job, src source, args ...string) *exec.Cmd {
+	cc := "gcc"
+	if _, err := exec.LookPath("ccache"); err == nil {
+		cc = "ccache gcc"
+	}
+	cmd := exec.CommandContext(ctx, "make", append([]string{
+		"-C", src.dir, "O=" + b.buildDir(j.name), "ARCH=" + j.arch, "CC=" + cc, "HOSTCC=" + cc,
+		fmt.Sprintf("-j%d", runtime.NumCPU()),
+	}, args...)...)
+	cmd.Env = append(os.Environ(),
+		"LC_ALL=C",
+		// make's own variables of a `make kernel` that runs us are not for this make.
+		"MAKEFLAGS=", "MAKELEVEL=", "MFLAGS=",
+		"KBUILD_BUILD_TIMESTAMP=1970-01-01", "KBUILD_BUILD_USER=cosched",
+		"KBUILD_BUILD_HOST=cosched", "KBUILD_BUILD_VERSION=1",
+		"CCACHE_DIR="+filepath.Join(b.cache, "ccache"),
+		// Variants and clones share objects: paths below the cache are hashed as relative ones.
+		"CCACHE_BASEDIR="+b.base, "CCACHE_NOHASHDIR=1", "CCACHE_MAXSIZE=4G",
+		"CCACHE_SLOPPINESS=time_macros",
+	)
+	killGroup(cmd)
+	return cmd
+}
+
+// killGroup makes the end of a context end make's children too.
+func killGroup(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+}
+
+// make builds a job's targets, shows progress, and keeps the whole log. It returns
+// how many steps there were.
+func (b *builder) make(ctx context.Context, j job, src source, expect int) (int, error) {
+	logFile := filepath.Join(b.buildDir(j.name), "cosched-build.log")
+	log, err := os.Create(logFile)
+	if err != nil {
+		return 0, err
+	}
+	defer log.Close()
+	p := newProgress(b.out, log, "kernel: "+j.name, expect)
+	defer p.stop()
+	cmd := b.command(ctx, j, src, j.targets...)
+	cmd.Stdout = p
+	cmd.Stderr = p.stderr()
+	err = cmd.Run()
+	p.stop()
+	if ctx.Err() != nil {
+		return p.steps(), ctx.Err()
+	}
+	if err != nil {
+		return p.steps(), fmt.Errorf("building Linux %s %s: %w\n%s\nthe whole log is in %s",
+			src.version, j.name, err, p.tail(), logFile)
+	}
+	if w := p.warnings(); w != "" && !j.quiet {
+		fmt.Fprintf(b.out, "%s", w)
+	}
+	return p.steps(), nil
+}
+
+// compilerVersion is part of what a build depends on.
+func compilerVersion(ctx context.Context) string {
+	out, err := exec.CommandContext(ctx, "gcc", "-dumpfullversion").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func hashOf(parts ...string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		fmt.Fprintf(h, "%d:%s", len(p), p)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}

@@ -1,0 +1,164 @@
+package kbuild
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+)
+
+// progress watches make's output and tells how far it is: on a terminal on one
+// line that is rewritten, elsewhere with a line every 20 seconds.
+type progress struct {
+	out    io.Writer
+	log    io.Writer
+	name   string
+	expect int // steps of the last full build; 0 when unknown
+	tty    bool
+	start  time.Time
+
+	mu    sync.Mutex
+	part  map[bool][]byte // the incomplete line of stdout (false) and stderr (true)
+	n     int
+	what  string
+	last  []string // the last lines, for an error
+	warns []string
+	done  chan struct{}
+	once  sync.Once
+	wg    sync.WaitGroup
+}
+
+const (
+	ttyInterval   = 250 * time.Millisecond
+	plainInterval = 20 * time.Second
+	tailLines     = 40
+)
+
+func newProgress(out, log io.Writer, name string, expect int) *progress {
+	p := &progress{out: out, log: log, name: name, expect: expect, tty: isTerminal(out),
+		start: time.Now(), part: map[bool][]byte{}, done: make(chan struct{})}
+	p.wg.Add(1)
+	go p.run()
+	return p
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
+}
+
+func (p *progress) run() {
+	defer p.wg.Done()
+	interval := plainInterval
+	if p.tty {
+		interval = ttyInterval
+	}
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-p.done:
+			if p.tty {
+				fmt.Fprint(p.out, "\r\x1b[K")
+			}
+			return
+		case <-tick.C:
+			p.mu.Lock()
+			line := p.line()
+			p.mu.Unlock()
+			if p.tty {
+				fmt.Fprintf(p.out, "\r\x1b[K%.79s", line)
+			} else {
+				fmt.Fprintln(p.out, line)
+			}
+		}
+	}
+}
+
+func (p *progress) line() string {
+	of := ""
+	if p.expect > p.n {
+		of = fmt.Sprintf(" of at most %d", p.expect)
+	}
+	t := time.Since(p.start).Round(time.Second)
+	return fmt.Sprintf("%s: %d steps%s, %d:%02d  %s", p.name, p.n, of, int(t.Minutes()), int(t.Seconds())%60, p.what)
+}
+
+var step = regexp.MustCompile(`^  [A-Z]{2,10} +(?:\[M\] +)?(\S+)`)
+
+// Write takes make's standard output.
+func (p *progress) Write(b []byte) (int, error) { return p.take(b, false) }
+
+// stderr takes make's standard error, where warnings are.
+func (p *progress) stderr() io.Writer {
+	return writerFunc(func(b []byte) (int, error) { return p.take(b, true) })
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+func (p *progress) take(b []byte, stderr bool) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, err := p.log.Write(b); err != nil {
+		return 0, err
+	}
+	data := append(p.part[stderr], b...)
+	for {
+		i := bytes.IndexByte(data, '\n')
+		if i < 0 {
+			break
+		}
+		line := string(data[:i])
+		data = data[i+1:]
+		if m := step.FindStringSubmatch(line); m != nil {
+			p.n++
+			p.what = m[1]
+			continue // the error below is what matters, not the steps around it
+		}
+		if stderr {
+			p.warns = append(p.warns, line)
+		}
+		p.last = append(p.last, line)
+		if len(p.last) > tailLines {
+			p.last = p.last[1:]
+		}
+	}
+	p.part[stderr] = append([]byte(nil), data...)
+	return len(b), nil
+}
+
+func (p *progress) stop() {
+	p.once.Do(func() { close(p.done) })
+	p.wg.Wait()
+}
+
+func (p *progress) steps() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.n
+}
+
+func (p *progress) tail() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.last, "\n")
+}
+
+func (p *progress) warnings() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.warns) == 0 {
+		return ""
+	}
+	return strings.Join(p.warns, "\n") + "\n"
+}

@@ -1,0 +1,197 @@
+// Package lint holds the checks of the source that need no running kernel.
+package lint
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"cosched.io/cosched/internal/kbuild"
+)
+
+// Check is one check; Run returns an error that says what it found.
+type Check struct {
+	Name string
+	Run  func(ctx context.Context, o kbuild.Options) error
+}
+
+// Checks lists what `make lint` does, the quick ones first.
+func Checks() []Check {
+	return []Check{
+		{"gofmt", gofmt},
+		{"vet", vet},
+		{"staticcheck", staticcheck},
+		{"shellcheck", shellcheck},
+		{"checkpatch-overlay", checkpatchOverlay},
+		{"checkpatch-patches", checkpatchPatches},
+		{"sparse", kbuild.CheckSparse},
+	}
+}
+
+// modules are the directories of the repository's Go modules.
+var modules = []string{"tools/cosched", "tests"}
+
+// run runs a program and returns its output, which an error holds too.
+func run(ctx context.Context, dir string, argv ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Dir = dir
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	if err != nil {
+		err = fmt.Errorf("%s: %w\n%s", strings.Join(argv, " "), err, out.String())
+	}
+	return out.String(), err
+}
+
+func gofmt(ctx context.Context, o kbuild.Options) error {
+	// That of the toolchain which the modules select, not of whatever is on the PATH.
+	goroot, err := run(ctx, filepath.Join(o.Root, modules[0]), "go", "env", "GOROOT")
+	if err != nil {
+		return err
+	}
+	tool := filepath.Join(strings.TrimSpace(goroot), "bin", "gofmt")
+	out, err := run(ctx, o.Root, append([]string{tool, "-l"}, modules...)...)
+	if err == nil && out != "" {
+		err = fmt.Errorf("not formatted as gofmt does:\n%s", out)
+	}
+	return err
+}
+
+func vet(ctx context.Context, o kbuild.Options) error {
+	var errs []error
+	for _, m := range modules {
+		_, err := run(ctx, filepath.Join(o.Root, m), "go", "vet", "./...")
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// staticcheck is a tool of the first module; its version is pinned there.
+func staticcheck(ctx context.Context, o kbuild.Options) error {
+	tool, err := run(ctx, filepath.Join(o.Root, modules[0]), "go", "tool", "-n", "staticcheck")
+	if err != nil {
+		return err
+	}
+	// The path comes last, after what fetching the tool may have said.
+	lines := strings.Split(strings.TrimSpace(tool), "\n")
+	var errs []error
+	for _, m := range modules {
+		_, err := run(ctx, filepath.Join(o.Root, m), lines[len(lines)-1], "./...")
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func shellcheck(ctx context.Context, o kbuild.Options) error {
+	var scripts []string
+	err := filepath.WalkDir(o.Root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if e.IsDir() && (e.Name() == ".git" || e.Name() == "bin") {
+			return filepath.SkipDir
+		}
+		if !e.Type().IsRegular() {
+			return nil
+		}
+		script := strings.HasSuffix(path, ".sh")
+		if !script && filepath.Ext(path) == "" {
+			f, err := os.Open(path)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			head := make([]byte, 64)
+			n, _ := f.Read(head)
+			first, _, _ := strings.Cut(string(head[:n]), "\n")
+			script = strings.HasPrefix(first, "#!") && (strings.HasSuffix(first, "sh") || strings.Contains(first, "sh "))
+		}
+		if script {
+			scripts = append(scripts, path)
+		}
+		return nil
+	})
+	if err != nil || len(scripts) == 0 {
+		return err
+	}
+	for _, s := range scripts {
+		// The guest's init runs under busybox, whose shell is closest to dash.
+		args := []string{"shellcheck", s}
+		if data, err := os.ReadFile(s); err == nil && bytes.HasPrefix(data, []byte("#!/bin/busybox sh")) {
+			args = []string{"shellcheck", "--shell=dash", s}
+		}
+		if _, e := run(ctx, o.Root, args...); e != nil {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
+}
+
+// checkpatchIgnore is what the script cannot know of an overlay kept outside the
+// kernel: MAINTAINERS names no file of it, and who signs a patch off does so when
+// it is sent.
+const checkpatchIgnore = "FILE_PATH_CHANGES,MISSING_SIGN_OFF,CAMELCASE"
+
+// overlayIgnore is what is looked for in the same patch only, and so never found for
+// a file: the documentation of a boot parameter.
+const overlayIgnore = checkpatchIgnore + ",UNDOCUMENTED_SETUP"
+
+// traceIgnore is what every header of include/trace/events gets: TRACE_EVENT() is a
+// language of its own, and its tables of names are macros that expand to lists.
+const traceIgnore = "OPEN_ENDED_LINE,PARENTHESIS_ALIGNMENT,COMPLEX_MACRO,MACRO_ARG_UNUSED,TRAILING_SEMICOLON"
+
+func checkpatch(ctx context.Context, o kbuild.Options, ignore string, args ...string) error {
+	tree, err := os.MkdirTemp("", "cosched-lint-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tree)
+	if err := kbuild.Shadow(ctx, o, tree); err != nil {
+		return err
+	}
+	_, err = run(ctx, tree, append([]string{"perl", "scripts/checkpatch.pl", "--strict", "--quiet",
+		"--show-types", "--summary-file", "--ignore", ignore}, args...)...)
+	return err
+}
+
+func checkpatchOverlay(ctx context.Context, o kbuild.Options) error {
+	files, err := kbuild.Overlay(o.Root)
+	if err != nil || len(files) == 0 {
+		return err
+	}
+	code, events := []string{"-f"}, []string{"-f"}
+	for _, f := range files {
+		switch ext := filepath.Ext(f); {
+		case ext != ".c" && ext != ".h":
+		case strings.HasPrefix(f, "include/trace/events/"):
+			events = append(events, f)
+		default:
+			code = append(code, f)
+		}
+	}
+	return errors.Join(checkFiles(ctx, o, overlayIgnore, code), checkFiles(ctx, o, overlayIgnore+","+traceIgnore, events))
+}
+
+// checkFiles leaves out a list that has the option only: checkpatch.pl would then
+// read standard input.
+func checkFiles(ctx context.Context, o kbuild.Options, ignore string, args []string) error {
+	if len(args) < 2 {
+		return nil
+	}
+	return checkpatch(ctx, o, ignore, args...)
+}
+
+func checkpatchPatches(ctx context.Context, o kbuild.Options) error {
+	patches, err := kbuild.Patches(o.Root, o.Base)
+	if err != nil || len(patches) == 0 {
+		return err
+	}
+	return checkpatch(ctx, o, checkpatchIgnore, patches...)
+}

@@ -1,0 +1,267 @@
+package vm
+
+import (
+	"bytes"
+	"compress/gzip"
+	"debug/elf"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/u-root/u-root/pkg/cpio"
+)
+
+//go:embed init.sh
+var initScript []byte
+
+// image collects the files of an initramfs. A path is put in once, with its
+// directories before it.
+type image struct {
+	records []cpio.Record
+	seen    map[string]bool
+}
+
+func newImage() *image { return &image{seen: map[string]bool{}} }
+
+func (m *image) add(r cpio.Record) {
+	r.Name = strings.TrimPrefix(path.Clean("/"+r.Name), "/")
+	if m.seen[r.Name] {
+		return
+	}
+	if dir := path.Dir(r.Name); dir != "." {
+		m.add(cpio.Directory(dir, 0o755))
+	}
+	m.seen[r.Name] = true
+	m.records = append(m.records, r)
+}
+
+func (m *image) data(name string, data []byte, mode fs.FileMode) {
+	m.add(cpio.StaticFile(name, string(data), uint64(mode.Perm())))
+}
+
+func (m *image) file(name, host string, mode fs.FileMode) error {
+	data, err := os.ReadFile(host)
+	if err != nil {
+		return err
+	}
+	if mode == 0 {
+		info, err := os.Stat(host)
+		if err != nil {
+			return err
+		}
+		mode = info.Mode()
+	}
+	m.data(name, data, mode)
+	return nil
+}
+
+// program puts a host program into the guest at name, with what it needs to start.
+func (m *image) program(name, host string) error {
+	if err := m.file(name, host, 0o755); err != nil {
+		return err
+	}
+	libs, err := sharedLibraries(host)
+	if err != nil {
+		return err
+	}
+	for _, lib := range libs {
+		if err := m.file(lib, lib, 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeInitramfs makes the guest's initramfs.
+func writeInitramfs(file string, c Config) error {
+	if len(c.Command) == 0 {
+		return errors.New("no command to run")
+	}
+	m := newImage()
+	for _, d := range []string{"dev", "proc", "sys", "tmp", "run", "root", "etc", "sbin", "usr/bin", "usr/sbin", "var/tmp"} {
+		m.add(cpio.Directory(d, 0o755))
+	}
+	// The kernel opens these for init before devtmpfs is mounted.
+	m.add(cpio.CharDev("dev/console", 0o600, 5, 1))
+	m.add(cpio.CharDev("dev/null", 0o666, 1, 3))
+	m.data("etc/passwd", []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"), 0o644)
+	m.data("etc/group", []byte("root:x:0:\nnogroup:x:65534:\n"), 0o644)
+	busybox, err := staticBusybox()
+	if err != nil {
+		return err
+	}
+	if err := m.file("bin/busybox", busybox, 0o755); err != nil {
+		return err
+	}
+	m.data("init", initScript, 0o755)
+
+	argv := slices.Clone(c.Command)
+	if strings.Contains(argv[0], "/") {
+		if _, err := os.Stat(argv[0]); err == nil {
+			guest := "/bin/" + filepath.Base(argv[0])
+			if err := m.program(guest, argv[0]); err != nil {
+				return err
+			}
+			argv[0] = guest
+		}
+	}
+	for _, p := range c.Programs {
+		host, err := exec.LookPath(p)
+		if err != nil {
+			return err
+		}
+		if err := m.program("/bin/"+filepath.Base(p), host); err != nil {
+			return err
+		}
+	}
+	for _, f := range c.Files {
+		if f.Host == "" {
+			mode := f.Mode
+			if mode == 0 {
+				mode = 0o644
+			}
+			m.data(f.Path, f.Data, mode)
+		} else if err := m.file(f.Path, f.Host, f.Mode); err != nil {
+			return err
+		}
+	}
+	var run strings.Builder
+	for _, e := range c.Env {
+		name, value, ok := strings.Cut(e, "=")
+		if !ok {
+			return fmt.Errorf("environment %q is not NAME=VALUE", e)
+		}
+		fmt.Fprintf(&run, "export %s=%s\n", name, shellQuote(value))
+	}
+	run.WriteString("cd /root\nexec")
+	for _, a := range argv {
+		run.WriteString(" " + shellQuote(a))
+	}
+	run.WriteString("\n")
+	m.data("coslab/run", []byte(run.String()), 0o755)
+	return m.write(file)
+}
+
+func (m *image) write(file string) error {
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	// Unpacked by an emulated CPU: what matters is not size.
+	z, err := gzip.NewWriterLevel(f, gzip.BestSpeed)
+	if err != nil {
+		return err
+	}
+	w := cpio.Newc.Writer(z)
+	for _, r := range m.records {
+		if err := w.WriteRecord(r); err != nil {
+			return fmt.Errorf("%s: %w", r.Name, err)
+		}
+	}
+	if err := cpio.WriteTrailer(w); err != nil {
+		return err
+	}
+	if err := z.Close(); err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// staticBusybox finds a busybox that needs no libraries.
+func staticBusybox() (string, error) {
+	for _, p := range []string{"/bin/busybox", "/usr/bin/busybox", "/bin/busybox.static"} {
+		if _, err := os.Stat(p); err != nil {
+			continue
+		}
+		libs, err := sharedLibraries(p)
+		if err != nil {
+			return "", err
+		}
+		if len(libs) == 0 {
+			return p, nil
+		}
+	}
+	return "", errors.New("no static busybox: run `make setup`, or install the package busybox-static")
+}
+
+// libraryDirs is where Debian's and Ubuntu's loader looks.
+var libraryDirs = []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib"}
+
+// sharedLibraries lists the loader and the libraries that a program needs to
+// start. A file that is no ELF program, such as a script, needs none.
+func sharedLibraries(host string) ([]string, error) {
+	var found []string
+	seen := map[string]bool{}
+	var visit func(file string) error
+	visit = func(file string) error {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if !bytes.HasPrefix(data, []byte(elf.ELFMAG)) {
+			return nil
+		}
+		e, err := elf.NewFile(bytes.NewReader(data))
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		for _, p := range e.Progs {
+			if p.Type == elf.PT_INTERP {
+				interp := make([]byte, p.Filesz)
+				if _, err := p.ReadAt(interp, 0); err != nil {
+					return fmt.Errorf("%s: its loader's name: %w", file, err)
+				}
+				if name := strings.TrimRight(string(interp), "\x00"); !seen[name] {
+					seen[name] = true
+					found = append(found, name)
+				}
+			}
+		}
+		needed, err := e.ImportedLibraries()
+		if err != nil {
+			return fmt.Errorf("%s: the libraries that it needs: %w", file, err)
+		}
+		dirs := slices.Clone(libraryDirs)
+		for _, tag := range []elf.DynTag{elf.DT_RUNPATH, elf.DT_RPATH} {
+			if paths, err := e.DynString(tag); err == nil {
+				for _, p := range paths {
+					for _, d := range strings.Split(p, ":") {
+						dirs = append([]string{strings.ReplaceAll(d, "$ORIGIN", filepath.Dir(file))}, dirs...)
+					}
+				}
+			}
+		}
+		for _, lib := range needed {
+			if seen[lib] {
+				continue
+			}
+			seen[lib] = true
+			i := slices.IndexFunc(dirs, func(d string) bool {
+				_, err := os.Stat(filepath.Join(d, lib))
+				return err == nil
+			})
+			if i < 0 {
+				return fmt.Errorf("%s needs the library %s, which is not in %s", file, lib, strings.Join(dirs, ", "))
+			}
+			p := filepath.Join(dirs[i], lib)
+			found = append(found, p)
+			if err := visit(p); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	err := visit(host)
+	return found, err
+}
+
+// shellQuote quotes a word for the guest's shell.
+func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

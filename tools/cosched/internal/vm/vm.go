@@ -1,0 +1,357 @@
+// Package vm boots a kernel in QEMU with a chosen topology, runs one program in
+// the guest, and returns its exit status and output.
+//
+// The guest lives in an initramfs made for each run: busybox, a small init
+// (init.sh), the programs asked for with their shared libraries, and extra files.
+// Standard output, standard error and the exit status come back each through a
+// virtio-serial port of its own, so that kernel messages never mix with them; the
+// console is watched for panics and for reports of the kernel's own checks.
+//
+// Guests run under TCG, QEMU's emulator, unless COSCHED_ACCEL says otherwise: it
+// is everywhere, it can give a guest any topology on any host, and the two cores
+// of a small machine can carry 64 emulated CPUs. What a guest takes in time says
+// nothing about hardware.
+//
+// github.com/hugelgupf/vmtest was considered and not taken: it starts a QEMU process
+// and builds u-root guests, but has neither topologies nor separate output and exit
+// status of a guest's program, which are this package's work, it never made a
+// release, and its module brings thirty others. Its neighbour, u-root's cpio
+// package, writes our initramfs.
+package vm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"cosched.io/cosched/internal/kbuild"
+)
+
+// Config says what to boot and what to run in it.
+type Config struct {
+	Name     string   // shown in errors and in the name of the kept log; the program's name when empty
+	Kernel   string   // bzImage
+	Topology Topology // Find("demo").Topology, or one's own
+	MemoryMB int      // at least 64 per NUMA node; 1024 plus 16 per CPU when 0
+	Cmdline  []string // more kernel parameters
+	Online   int      // CPUs brought up at boot (maxcpus=); the rest can be put online later; 0 means all
+	// Icount makes guest time an exact count of executed instructions, one per
+	// nanosecond (-icount shift=0): deterministic, one host thread for all CPUs.
+	Icount   bool
+	QEMUArgs []string // more arguments for QEMU, such as a plugin
+
+	// Command is the program and its arguments. A name with a slash that exists
+	// on the host is copied with its shared libraries to /bin in the guest;
+	// anything else is looked up in the guest: a busybox applet, one of Programs, a file of Files.
+	Command  []string
+	Programs []string // more host programs, found on the host's PATH unless with a slash, put into the guest's /bin
+	Files    []File   // more files
+	Env      []string // NAME=VALUE, beside PATH, HOME and TERM
+	// Stdout and Stderr receive the program's output while it runs; the result has it too.
+	Stdout, Stderr io.Writer
+	Console        io.Writer // receives the kernel's console while it runs
+
+	Timeout time.Duration // for boot and program together; DefaultTimeout when 0
+	// FailOnReport turns a report of the kernel on the console (oops, lockdep,
+	// KASAN, RCU, hung task, ...) into an error, and ends the guest early.
+	FailOnReport bool
+	// Exclusive keeps other guests from running at the same time, for what is timed.
+	Exclusive bool
+}
+
+// File is a file put into the guest.
+type File struct {
+	Path string      // in the guest
+	Host string      // copied from here,
+	Data []byte      // or this content
+	Mode os.FileMode // 0644 when 0 (the host file's when Host is set)
+}
+
+// DefaultTimeout bounds a run that asks for nothing else.
+const DefaultTimeout = 2 * time.Minute
+
+// Result is what a program left behind.
+type Result struct {
+	ExitStatus     int // 128 plus the signal's number when a signal ended it
+	Stdout, Stderr []byte
+	Console        string   // everything that the kernel said
+	Reports        []string // the kernel's reports found in Console, first line of each
+	Elapsed        time.Duration
+}
+
+// Error is a guest that did not come to its end.
+type Error struct {
+	Name    string
+	Why     string
+	Console string // the whole console
+	LogFile string // where it is kept; empty if it could not be
+	Reports []string
+	Stderr  []byte // the program's and QEMU's messages until then
+	Err     error  // context.DeadlineExceeded for a timeout, or what else is behind it
+}
+
+const errorLines = 25
+
+func (e *Error) Error() string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "guest %s: %s", e.Name, e.Why)
+	if len(e.Stderr) > 0 {
+		fmt.Fprintf(&s, "\n--- the last lines of its standard error:\n%s", lastLines(string(e.Stderr), errorLines))
+	}
+	if e.Console == "" {
+		s.WriteString("\n--- the console is empty: the kernel did not start")
+	} else {
+		fmt.Fprintf(&s, "\n--- the last lines of the console:\n%s", lastLines(e.Console, errorLines))
+	}
+	if e.LogFile != "" {
+		fmt.Fprintf(&s, "\n--- the whole console is in %s", e.LogFile)
+	}
+	return s.String()
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+func lastLines(s string, n int) string {
+	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+// Run boots the guest, runs the program and returns when both have ended. The
+// error is an *Error when the guest failed; a program that exits with a status
+// other than 0 is not an error.
+func Run(ctx context.Context, c Config) (*Result, error) {
+	if c.Name == "" && len(c.Command) > 0 {
+		c.Name = filepath.Base(c.Command[0])
+	}
+	if c.Timeout == 0 {
+		c.Timeout = DefaultTimeout
+	}
+	if err := c.Topology.check(); err != nil {
+		return nil, fmt.Errorf("guest %s: %w", c.Name, err)
+	}
+	dir, err := os.MkdirTemp("", "coslab-vm-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	initrd := filepath.Join(dir, "initramfs.gz")
+	if err := writeInitramfs(initrd, c); err != nil {
+		return nil, fmt.Errorf("guest %s: building its initramfs: %w", c.Name, err)
+	}
+	accel, err := accelFor(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	release, err := takeSlot(ctx, c.Exclusive)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	for attempt := 1; ; attempt++ {
+		// The wait for a slot is not the guest's time.
+		timed, cancel := context.WithTimeout(ctx, c.Timeout)
+		res, err := boot(timed, c, accel, initrd)
+		cancel()
+		if attempt == maxAttempts || !staleCode(ctx, c, accel, res) {
+			return res, err
+		}
+		fmt.Fprintf(os.Stderr, "guest %s: this QEMU, older than 8.1, ran code that the guest's kernel had just patched; starting again\n", c.Name)
+	}
+}
+
+// maxAttempts bounds the starts of one guest for what staleCode finds.
+const maxAttempts = 4
+
+// boot runs QEMU until the guest powers off or something goes wrong.
+func boot(ctx context.Context, c Config, accel, initrd string) (*Result, error) {
+	start := time.Now()
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	watch := &console{live: c.Console, onReport: func(line string) {
+		if c.FailOnReport {
+			// The rest of the report is worth waiting for.
+			time.AfterFunc(2*time.Second, func() { giveUp(errReport) })
+		}
+	}}
+	var stdout, stderr, status, qemuErr capture
+	stdout.live, stderr.live = c.Stdout, c.Stderr
+	ports := []struct {
+		name string
+		w    io.Writer
+	}{{"console", watch}, {portStdout, &stdout}, {portStderr, &stderr}, {portStatus, &status}}
+
+	cmd := exec.CommandContext(ctx, qemuBinary(), qemuArgs(c, accel, initrd)...)
+	cmd.Stderr = &qemuErr
+	// QEMU dies with this process, and never sees the terminal's interrupt first.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.WaitDelay = 5 * time.Second
+	var copies sync.WaitGroup
+	var ends []*os.File
+	closeEnds := func() {
+		for _, f := range ends {
+			f.Close()
+		}
+		ends = nil
+	}
+	defer closeEnds()
+	for _, p := range ports {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return nil, err
+		}
+		ends = append(ends, w)
+		cmd.ExtraFiles = append(cmd.ExtraFiles, w)
+		copies.Go(func() {
+			defer r.Close()
+			// A pipe ends when QEMU does.
+			_, _ = io.Copy(p.w, r)
+		})
+	}
+	err := runLocked(cmd, closeEnds)
+	copies.Wait()
+
+	res := &Result{
+		ExitStatus: -1,
+		Stdout:     stdout.bytes(), Stderr: stderr.bytes(),
+		Console: watch.text(), Reports: watch.reports(), Elapsed: time.Since(start),
+	}
+	text := strings.TrimSpace(string(status.bytes()))
+	n, convErr := strconv.Atoi(text)
+	fail := func(why string, err error) (*Result, error) {
+		e := &Error{Name: c.Name, Why: why, Console: res.Console, Reports: res.Reports, Err: err}
+		e.Stderr = append(slices.Clone(qemuErr.bytes()), res.Stderr...)
+		e.LogFile = keepLog(c.Name, res.Console)
+		return res, e
+	}
+	switch {
+	case len(res.Reports) > 0 && c.FailOnReport:
+		return fail("the kernel reported: "+strings.Join(res.Reports, "; "), errReport)
+	case watch.panicked():
+		return fail("the kernel panicked: "+watch.panic, errReport)
+	case convErr == nil:
+		res.ExitStatus = n
+		return res, nil
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return fail(fmt.Sprintf("no end after %s", c.Timeout), context.DeadlineExceeded)
+	case ctx.Err() != nil:
+		return fail("stopped", context.Cause(ctx))
+	case err != nil:
+		return fail("QEMU failed: "+err.Error(), err)
+	default:
+		return fail("it ended without the exit status of its program", nil)
+	}
+}
+
+var errReport = errors.New("the kernel reported a problem")
+
+// IsReport tells whether an error of Run comes from the kernel's own checks.
+func IsReport(err error) bool { return errors.Is(err, errReport) }
+
+// runLocked runs a command whose Pdeathsig must not fire early: the signal is sent
+// when the thread that started the process ends, so that thread is held.
+func runLocked(cmd *exec.Cmd, started func()) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started()
+		if err == nil {
+			err = cmd.Wait()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+// capture keeps what is written and passes it on at once.
+type capture struct {
+	live io.Writer
+	mu   sync.Mutex
+	buf  bytes.Buffer
+}
+
+func (c *capture) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.live != nil {
+		// A listener that fails must not stop the guest.
+		_, _ = c.live.Write(b)
+	}
+	return c.buf.Write(b)
+}
+
+func (c *capture) bytes() []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.buf.Bytes()
+}
+
+// Lines makes a writer, for Stdout, Stderr or Console, that calls f with each
+// complete line.
+func Lines(f func(line string)) io.Writer { return &lineWriter{f: f} }
+
+type lineWriter struct {
+	f    func(string)
+	part []byte
+}
+
+func (l *lineWriter) Write(b []byte) (int, error) {
+	l.part = append(l.part, b...)
+	for {
+		line, rest, ok := bytes.Cut(l.part, []byte("\n"))
+		if !ok {
+			return len(b), nil
+		}
+		l.f(strings.TrimRight(string(line), "\r"))
+		l.part = rest
+	}
+}
+
+// logAge is how long the console of a failed guest is kept.
+const logAge = 7 * 24 * time.Hour
+
+// keepLog saves a console and returns where, or "" if it cannot.
+func keepLog(name, text string) string {
+	cache, err := kbuild.CacheDir()
+	if err != nil {
+		return ""
+	}
+	dir := filepath.Join(cache, "vm-logs")
+	if os.MkdirAll(dir, 0o755) != nil {
+		return ""
+	}
+	old, _ := filepath.Glob(filepath.Join(dir, "*.log"))
+	for _, f := range old {
+		if info, err := os.Stat(f); err == nil && time.Since(info.ModTime()) > logAge {
+			os.Remove(f)
+		}
+	}
+	safe := strings.Map(func(r rune) rune {
+		if r == '/' || r == ' ' {
+			return '_'
+		}
+		return r
+	}, name)
+	f, err := os.CreateTemp(dir, fmt.Sprintf("%s-%s-*.log", time.Now().Format("20060102-150405"), safe))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	if _, err := f.WriteString(text); err != nil {
+		return ""
+	}
+	return f.Name()
+}

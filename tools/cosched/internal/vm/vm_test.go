@@ -1,0 +1,177 @@
+package vm
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestTopology(t *testing.T) {
+	p, err := Find("smt8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := p.Topology.LLCs(), [][]int{{0, 1, 2, 3}, {4, 5, 6, 7}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("the LLC domains of smt8 are %v, want %v", got, want)
+	}
+	if got, want := p.Topology.NodeCPUs(), [][]int{{0, 1, 2, 3}, {4, 5, 6, 7}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("the nodes of smt8 are %v, want %v", got, want)
+	}
+	for _, p := range Presets {
+		if err := p.Topology.check(); err != nil {
+			t.Errorf("preset %s: %v", p.Name, err)
+		}
+	}
+	if _, err := Find("nosuch"); err == nil || !strings.Contains(err.Error(), "uma8") {
+		t.Errorf("looking for a preset that is not there: %v", err)
+	}
+}
+
+func TestParseTopology(t *testing.T) {
+	tests := []struct{ in, err string }{
+		{"2,1,2,1", ""},
+		{"2,2,8,2,2,21", ""},
+		{"2,1,2", "is not SOCKETS"},
+		{"2,1,x,1", "not a number"},
+		{"0,1,2,1", "at least 1"},
+		{"4,4,4,2", "more than the 64"},
+		{"3,1,1,1,2", "do not divide"},
+		{"2,1,2,1,2,10", "distance 10"},
+	}
+	for _, tt := range tests {
+		_, err := ParseTopology(tt.in)
+		if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
+			t.Errorf("ParseTopology(%q): %v, want %q", tt.in, err, tt.err)
+		}
+	}
+	bad := Topology{Sockets: 2, Dies: 1, Cores: 1, Threads: 1, Nodes: 2, Distances: [][]int{{10, 20}, {20, 11}}}
+	if err := bad.check(); err == nil {
+		t.Error("a node at distance 11 from itself is accepted")
+	}
+}
+
+func TestConsoleFindsReports(t *testing.T) {
+	tests := []struct {
+		line string
+		want bool
+	}{
+		{"[    1.5] BUG: KASAN: slab-use-after-free in cosched_css_free+0x12/0x20", true},
+		{"[    1.5] WARNING: possible circular locking dependency detected", true},
+		{"[    1.5] WARNING: CPU: 1 PID: 20 at kernel/sched/core.c:1 f+0x1/0x2", true},
+		{"[    1.5] WARNING: suspicious RCU usage", true},
+		{"[    1.5] BUG: sleeping function called from invalid context at mm/slab.h:1", true},
+		{"[    1.5] rcu: INFO: rcu_sched self-detected stall on CPU", true},
+		{"[    1.5] INFO: task sh:12 blocked for more than 120 seconds.", true},
+		{"[    1.5] Oops: general protection fault, 0000 [#1] SMP", true},
+		{"[    1.5] list_add corruption. next->prev should be prev", true},
+		{"[    1.5] Kernel panic - not syncing: Attempted to kill init!", true},
+		{"[    1.5] Run /init as init process", false},
+		{"[    1.5] ACPI: PM: Power Button: WARNINGS", false},
+		{"[    1.5] Lock dependency validator: Copyright (c) 2006 Red Hat, Inc., Ingo Molnar", false},
+		{"[    1.5] printk: legacy console [ttyS0] enabled", false},
+	}
+	for _, tt := range tests {
+		c := &console{}
+		// In two pieces, as a pipe may deliver it.
+		for _, part := range []string{tt.line[:9], tt.line[9:] + "\r\n"} {
+			if _, err := c.Write([]byte(part)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := len(c.reports()) > 0; got != tt.want {
+			t.Errorf("%q: report is %v, want %v", tt.line, got, tt.want)
+		}
+	}
+}
+
+func TestSharedLibraries(t *testing.T) {
+	libs, err := sharedLibraries("/bin/ls")
+	if err != nil {
+		t.Fatal(err)
+	}
+	has := func(name string) bool {
+		return slices.ContainsFunc(libs, func(p string) bool { return strings.HasPrefix(filepath.Base(p), name) })
+	}
+	if !has("ld-linux") || !has("libc.so") {
+		t.Errorf("what /bin/ls needs has no loader or no C library: %v", libs)
+	}
+	script := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if libs, err := sharedLibraries(script); err != nil || len(libs) > 0 {
+		t.Errorf("a script needs %v, %v", libs, err)
+	}
+}
+
+func TestShellQuote(t *testing.T) {
+	if got, want := shellQuote("it's $HOME"), `'it'\''s $HOME'`; got != want {
+		t.Errorf("quoted %s, want %s", got, want)
+	}
+}
+
+func TestLines(t *testing.T) {
+	var got []string
+	w := Lines(func(l string) { got = append(got, l) })
+	for _, s := range []string{"a", "b\r\nc\n", "d"} {
+		if _, err := w.Write([]byte(s)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []string{"ab", "c"}; !slices.Equal(got, want) {
+		t.Errorf("lines are %q, want %q", got, want)
+	}
+}
+
+// A QEMU that cannot start is reported as such, with what it said.
+func TestQEMUFails(t *testing.T) {
+	fake := filepath.Join(t.TempDir(), "qemu")
+	if err := os.WriteFile(fake, []byte("#!/bin/sh\necho no such machine >&2\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("COSCHED_QEMU", fake)
+	t.Setenv("COSCHED_CACHE", t.TempDir())
+	_, err := Run(t.Context(), Config{Kernel: "none", Topology: Presets[0].Topology, Command: []string{"true"}})
+	var e *Error
+	if !errors.As(err, &e) || !strings.Contains(err.Error(), "no such machine") {
+		t.Errorf("the error is: %v", err)
+	}
+}
+
+// A guest that dies of the emulator's stale code is started again, one that dies
+// of anything else is not.
+func TestStaleCode(t *testing.T) {
+	fake := filepath.Join(t.TempDir(), "qemu")
+	script := "#!/bin/sh\n[ \"$1\" = --version ] && { echo \"QEMU emulator version $QVERSION\"; exit; }\n" +
+		"echo start >>\"$0.starts\"\necho \"[    0.9] $CONSOLE\" >&3\necho \"[    0.9] Code: 41 54 $BEFORE <90> e8 cc\" >&3\n"
+	if err := os.WriteFile(fake, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("COSCHED_QEMU", fake)
+	t.Setenv("COSCHED_CACHE", t.TempDir())
+	for _, tt := range []struct {
+		version, console, before string
+		starts                   int
+	}{
+		{"7.2.22 (Debian)", "Oops: int3: 0000 [#1] SMP", "66", maxAttempts},
+		{"7.2.22 (Debian)", "Oops: int3: 0000 [#1] SMP", "cc", 1},
+		{"8.1.0", "Oops: int3: 0000 [#1] SMP", "66", 1},
+		{"7.2.22 (Debian)", "Oops: general protection fault, 0000 [#1] SMP", "66", 1},
+	} {
+		t.Setenv("QVERSION", tt.version)
+		t.Setenv("CONSOLE", tt.console)
+		t.Setenv("BEFORE", tt.before)
+		os.Remove(fake + ".starts")
+		if _, err := Run(t.Context(), Config{Kernel: "none", Topology: Presets[0].Topology, Command: []string{"true"}}); err == nil {
+			t.Errorf("%+v: no error", tt)
+		}
+		starts, _ := os.ReadFile(fake + ".starts")
+		if n := strings.Count(string(starts), "start"); n != tt.starts {
+			t.Errorf("%+v: started %d times", tt, n)
+		}
+	}
+}

@@ -1,0 +1,118 @@
+#!/bin/bash
+# Installs what building and testing need: Debian 12, 13 and Ubuntu.
+#
+#   tools/setup.sh           install what is missing; needs root or sudo
+#   tools/setup.sh --check   only say what is missing; fails if anything is
+set -euo pipefail
+
+# The Go release that the modules ask for; an older Go from 1.21 on fetches it itself.
+go_oldest=21
+
+# command, or file where there is no command, and the package that has it
+needs=(
+	"gcc gcc" "/usr/include/stdio.h libc6-dev" "make make" "flex flex" "bison bison" "bc bc" "perl perl"
+	"python3 python3" "rsync rsync" "xz xz-utils" "patch patch" "cpio cpio"
+	"ccache ccache" "quilt quilt" "sparse sparse" "shellcheck shellcheck"
+	"qemu-system-x86_64 qemu-system-x86" "stress-ng stress-ng"
+	"/bin/busybox busybox-static"
+	"/usr/include/libelf.h libelf-dev" "/usr/include/openssl/ssl.h libssl-dev"
+	"/usr/include/sys/capability.h libcap-dev"
+)
+
+have() {
+	case $1 in
+	/*) [ -e "$1" ] ;;
+	*) command -v "$1" >/dev/null ;;
+	esac
+}
+
+missing=()
+for need in "${needs[@]}"; do
+	read -r what package <<<"$need"
+	have "$what" || missing+=("$package")
+done
+if [ -z "${COSCHED_LINUX_SOURCE:-}" ] && ! have /usr/src/linux-source-6.12.tar.xz; then
+	missing+=(linux-source-6.12)
+fi
+# busybox of the package `busybox` needs shared libraries that a guest has not.
+if have /bin/busybox && have dpkg-query && ! dpkg-query -W busybox-static >/dev/null 2>&1; then
+	missing+=(busybox-static)
+fi
+
+# go_minor prints the N of Go 1.N, or nothing.
+go_minor() { go env GOVERSION 2>/dev/null | sed -n 's/^go1\.\([0-9]*\).*/\1/p'; }
+
+# fetch_go lets a Go that is too old to fetch a newer one by itself, such as Debian
+# 12's, do so all the same: toolchains are modules. It goes into the cache, where the
+# Makefile finds it.
+fetch_go() {
+	local version dir cache=${COSCHED_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/cosched}
+	version=$(sed -n 's/^go //p' "$(dirname "$0")/cosched/go.mod")
+	echo "fetching Go $version, because Go 1.$minor is too old" >&2
+	mkdir -p "$cache"
+	dir=$(cd "$cache" && go mod download -json "golang.org/toolchain@v0.0.1-go$version.linux-$(go env GOARCH)" |
+		sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
+	if [ -z "$dir" ]; then
+		echo "that failed; install Go 1.$go_oldest or newer yourself" >&2
+		exit 1
+	fi
+	rm -rf "$cache/go.new" "$cache/go"
+	cp -r "$dir" "$cache/go.new"
+	# What the go command does with a toolchain that it fetches for itself: a module has
+	# no executables, and no go.mod below its own.
+	chmod -R u+w "$cache/go.new"
+	chmod +x "$cache"/go.new/bin/* "$cache"/go.new/pkg/tool/*/*
+	find "$cache/go.new" -name _go.mod -execdir mv {} go.mod \;
+	mv "$cache/go.new" "$cache/go"
+}
+
+minor=$(go_minor)
+if [ -n "$minor" ] && [ "$minor" -lt "$go_oldest" ]; then
+	fetch_go
+	minor=$go_oldest
+fi
+need_go=
+[ -n "$minor" ] || need_go=yes
+
+if [ "${#missing[@]}" -eq 0 ] && [ -z "$need_go" ]; then
+	exit 0
+fi
+
+if [ "${1:-}" = --check ]; then
+	echo "missing: ${missing[*]}${need_go:+ golang-go}" >&2
+	echo "run \`make setup\` as root, or install them yourself" >&2
+	exit 1
+fi
+
+root=()
+if [ "$(id -u)" -ne 0 ]; then
+	if ! command -v sudo >/dev/null; then
+		echo "missing: ${missing[*]}${need_go:+ golang-go}; run this as root" >&2
+		exit 1
+	fi
+	root=(sudo)
+fi
+apt() { "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get "$@"; }
+
+apt update -q
+for package in "${missing[@]}"; do
+	if ! apt-cache show "$package" >/dev/null 2>&1; then
+		echo "this distribution has no package $package" >&2
+		if [ "$package" = linux-source-6.12 ]; then
+			echo "Debian 12 has it in its security updates, Debian 13 in its main archive; elsewhere set" >&2
+			echo "COSCHED_LINUX_SOURCE to the linux-source-6.12.tar.xz taken out of Debian's package" >&2
+		fi
+		exit 1
+	fi
+done
+if [ "${#missing[@]}" -gt 0 ]; then
+	apt install -y --no-install-recommends "${missing[@]}"
+fi
+
+if [ -n "$need_go" ]; then
+	apt install -y --no-install-recommends golang-go
+	minor=$(go_minor)
+	if [ "$minor" -lt "$go_oldest" ]; then
+		fetch_go
+	fi
+fi
