@@ -1,0 +1,29 @@
+package tests
+
+import (
+	"testing"
+	"time"
+)
+
+// The debug kernel (lockdep, KASAN, checks of RCU, lists and sleeping) runs the
+// tests of the files and the churn without a report. It is several times slower,
+// so what compares figures with time is left to the kernel without the checks.
+func TestDebugKernel(t *testing.T) {
+	long(t)
+	const long = 20 * time.Minute
+	var list []selftest
+	for _, s := range []selftest{
+		{program: "files"},
+		{program: "tree"},
+		{program: "hotplug", maySkip: hotplugSkips},
+		{program: "delegation"},
+		{program: "modes", args: []string{"-t", "ordinary_"}},
+		{name: "implicit", program: "modes", args: []string{"-t", "implicit_"}, cmdline: []string{"cgroup.cosched=implicit"}},
+		{name: "figures", program: "figures", args: []string{"-t", "stat_"}},
+		{program: "churn", args: []string{"-t", "churn_", "--seconds", "60"}},
+	} {
+		s.variant, s.timeout = "debug", long
+		list = append(list, s)
+	}
+	runSelftests(t, list)
+}

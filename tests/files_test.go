@@ -1,0 +1,150 @@
+package tests
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"cosched.io/cosched/internal/vm"
+)
+
+// selftest is a run of one of the C programs of selftests/ in a guest. What the
+// program's tests check is said in its source.
+type selftest struct {
+	name    string // of the Go test; the program's when empty
+	program string // without test_cosched_
+	args    []string
+	variant string // of the kernel; test when empty
+	preset  string // paper when empty: four CPUs, which all of the programs need
+	cmdline []string
+	online  int
+	maySkip []string
+	timeout time.Duration // 5 minutes when 0
+}
+
+func (s selftest) String() string {
+	if s.name != "" {
+		return s.name
+	}
+	return s.program
+}
+
+// run boots the guest and makes each of the program's tests a subtest. It returns
+// what the kernel said.
+func (s selftest) run(t *testing.T) (console string) {
+	t.Helper()
+	if s.variant == "" {
+		s.variant = "test"
+	}
+	if s.preset == "" {
+		s.preset = "paper"
+	}
+	if s.timeout == 0 {
+		s.timeout = 5 * time.Minute
+	}
+	program := filepath.Join(programs(t, "selftests"), "test_cosched_"+s.program)
+	res, err := vm.Run(t.Context(), vm.Config{
+		Name:     t.Name(),
+		Kernel:   kernel(t, s.variant).Image,
+		Topology: topology(t, s.preset),
+		Online:   s.online,
+		Cmdline:  s.cmdline,
+		Command:  append([]string{program}, s.args...),
+		Timeout:  s.timeout,
+		// A warning of the kernel is a failure whatever the program saw.
+		FailOnReport: true,
+	})
+	if res == nil {
+		t.Fatal(err)
+	}
+	// Also of a guest that came to no end: the results until then say where it was.
+	report := parseKTAP(string(res.Stdout))
+	report.each(t, s.maySkip...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.ExitStatus != 0 && !t.Failed() {
+		t.Errorf("the program exits with %d", res.ExitStatus)
+	}
+	if len(res.Stderr) > 0 {
+		t.Errorf("standard error:\n%s", res.Stderr)
+	}
+	return res.Console
+}
+
+func runSelftests(t *testing.T, list []selftest) {
+	t.Helper()
+	for _, s := range list {
+		t.Run(s.String(), func(t *testing.T) {
+			t.Parallel()
+			s.run(t)
+		})
+	}
+}
+
+// hotplugSkips: a guest with all of its CPUs online has none that is absent; TestAbsentCPU has.
+var hotplugSkips = []string{"absent_cpu_named"}
+
+// The files hold, refuse, inherit and count what the documentation says.
+func TestFiles(t *testing.T) {
+	runSelftests(t, []selftest{
+		{program: "files"},
+		{program: "tree"},
+		{program: "figures"},
+		{program: "hotplug", maySkip: hotplugSkips},
+		{program: "delegation"},
+		{program: "modes", args: []string{"-t", "ordinary_"}},
+		// SMT siblings, two nodes; and a domain of its own for every four of 32 CPUs.
+		{name: "figures/smt8", program: "figures", preset: "smt8"},
+		{name: "load/epyc", program: "figures", preset: "epyc", args: []string{"-t", "load_format"}},
+		{name: "model/demo", program: "tree", preset: "demo", args: []string{"-t", "inheritance_model", "--seed", "2"}},
+	})
+}
+
+// A CPU that the machine could have but has not may be part of a preference.
+func TestAbsentCPU(t *testing.T) {
+	selftest{program: "hotplug", preset: "demo", online: 4, args: []string{"-t", "absent_cpu_named"}}.run(t)
+}
+
+// With cgroup.cosched=implicit, the files are in every cgroup and do the same.
+func TestImplicit(t *testing.T) {
+	implicit := []string{"cgroup.cosched=implicit"}
+	runSelftests(t, []selftest{
+		{program: "modes", args: []string{"-t", "implicit_"}, cmdline: implicit},
+		{program: "files", cmdline: implicit},
+		// Nobody can take an implicit controller away.
+		{program: "tree", cmdline: implicit, maySkip: []string{"disabled_and_enabled", "disabled_under_forks"}},
+		{program: "figures", cmdline: implicit},
+		{program: "hotplug", cmdline: implicit, maySkip: hotplugSkips},
+		{program: "delegation", cmdline: implicit},
+		{program: "churn", cmdline: implicit, args: []string{"-t", "churn_plain", "--seconds", "10"}},
+	})
+}
+
+// cgroup_disable= works as for any controller.
+func TestDisabledAtBoot(t *testing.T) {
+	selftest{program: "modes", args: []string{"-t", "absent_"}, cmdline: []string{"cgroup_disable=cosched"}}.run(t)
+}
+
+// A mode that does not exist is reported and leaves the default in force.
+func TestUnknownMode(t *testing.T) {
+	const word = "telepathic"
+	console := selftest{program: "modes", args: []string{"-t", "ordinary_"}, cmdline: []string{"cgroup.cosched=" + word}}.run(t)
+	reported := false
+	for line := range strings.Lines(console) {
+		// The kernel prints its command line in any case.
+		if strings.Contains(line, word) && !regexp.MustCompile(`(?i)command line:`).MatchString(line) {
+			reported = true
+		}
+	}
+	if !reported {
+		t.Errorf("the kernel says nothing of the unknown value of cgroup.cosched; it said:\n%s", console)
+	}
+}
+
+// A thousand clusters come and go under their tasks, and leave nothing behind.
+func TestChurn(t *testing.T) {
+	runSelftests(t, []selftest{{program: "churn", args: []string{"--seconds", "30"}, timeout: 10 * time.Minute}})
+}

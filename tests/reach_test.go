@@ -1,0 +1,100 @@
+package tests
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cosched.io/cosched/internal/vm"
+)
+
+// What cosched must reach, on every preset: home kept, strays back in time, no
+// ping-pong, idle CPUs used, memory. The requirements are asserted, and the
+// figures printed, by selftests/test_cosched_reach.c.
+func TestReach(t *testing.T) {
+	long(t)
+	for _, p := range vm.Presets {
+		t.Run(p.Name, func(t *testing.T) {
+			t.Parallel()
+			placement(t, "reach", vm.Config{Topology: p.Topology})
+		})
+	}
+}
+
+// Idle time that a preference may add to the unmodified kernel's, in percent of
+// all CPU time.
+const idleAllowed = 0.5
+
+// A home of 4 CPUs, 16 runnable threads and nothing else: the CPUs outside are as
+// busy as on the unmodified kernel.
+func TestWorkConserving(t *testing.T) {
+	long(t)
+	run := func(variant string) figures {
+		return placement(t, "reach", vm.Config{
+			Kernel:   kernel(t, variant).Image,
+			Topology: topology(t, "demo"),
+			Command:  []string{"-t", "work_", "--starts", "5"},
+		})
+	}
+	ours, vanilla := run("test"), run("vanilla")
+	for _, start := range []string{"forked", "woken", "packed"} {
+		idle := "work." + start + ".idle"
+		t.Logf("%s: idle %.2f %%, unmodified %.2f %%; all busy after %.1f ms, unmodified %.1f ms", start, ours[idle],
+			vanilla[idle], ours["work."+start+".all_busy_after"], vanilla["work."+start+".all_busy_after"])
+		if _, ok := vanilla[idle]; !ok {
+			t.Errorf("%s was not measured on the unmodified kernel", start)
+		}
+		if ours[idle] > vanilla[idle]+idleAllowed {
+			t.Errorf("%s: %.2f %% idle, the unmodified kernel has %.2f %%; %.1f points more are allowed",
+				start, ours[idle], vanilla[idle], idleAllowed)
+		}
+	}
+}
+
+// What a kernel with cosched that nobody uses may cost, as a part of the same
+// kernel's cost without it.
+const unusedAllowed = 0.001
+
+// wakebench counts the instructions of a wakeup and of a tick: in a guest with
+// one CPU, so that nothing but the path itself is counted, of two that are
+// possible, so that a wakeup has to look for a CPU.
+func wakebench(t *testing.T, variant string) map[string]float64 {
+	t.Helper()
+	c := vm.Config{
+		Name:     t.Name() + "-" + variant,
+		Kernel:   kernel(t, variant).Image,
+		Topology: vm.Topology{Sockets: 1, Dies: 1, Cores: 2, Threads: 1},
+		Online:   1,
+		Programs: []string{filepath.Join(programs(t, "workloads"), "wakebench")},
+		Command:  []string{"sh", "-euc", "for mode in pipe futex timer tick; do wakebench -w 1000 $mode; done"},
+	}
+	exact(&c)
+	res := guest(t, c)
+	if res.ExitStatus != 0 {
+		t.Fatalf("wakebench exits with %d: %s", res.ExitStatus, res.Stderr)
+	}
+	cost := map[string]float64{}
+	for line := range strings.Lines(string(res.Stdout)) {
+		var mode string
+		var windows int
+		var least, median, mean float64
+		if _, err := fmt.Sscanf(line, "%s windows %d least %f median %f mean %f", &mode, &windows, &least, &median, &mean); err != nil {
+			t.Fatalf("wakebench prints %q: %v", line, err)
+		}
+		cost[mode] = median
+	}
+	return cost
+}
+
+// Compiled in and unused, cosched costs no instructions.
+func TestUnusedIsFree(t *testing.T) {
+	ours, vanilla := wakebench(t, "test"), wakebench(t, "vanilla")
+	for _, mode := range []string{"pipe", "futex", "timer", "tick"} {
+		more := ours[mode]/vanilla[mode] - 1
+		t.Logf("%s: %.2f instructions, unmodified kernel %.2f: %+.3f %%", mode, ours[mode], vanilla[mode], 100*more)
+		if !(more <= unusedAllowed) {
+			t.Errorf("%s costs %+.3f %%; %.1f %% is allowed", mode, 100*more, 100*unusedAllowed)
+		}
+	}
+}

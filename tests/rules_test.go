@@ -1,0 +1,97 @@
+package tests
+
+import (
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"cosched.io/cosched/internal/vm"
+)
+
+// exact makes a guest's time a count of instructions: what a test of placement
+// states in milliseconds does not depend on how busy the host is.
+func exact(c *vm.Config) {
+	c.Icount = true
+	// A console is slow, and written to by the CPU that has something to say.
+	c.Cmdline = append(c.Cmdline, "quiet")
+	// The host is slow at it: all CPUs share one thread, and each pause in a loop
+	// that waits, of which the boot has some, visits every one of them.
+	if c.Timeout == 0 {
+		c.Timeout = 10 * time.Minute
+	}
+}
+
+// figures are what a program measured: lines "figure NAME VALUE UNIT" among its comments.
+type figures map[string]float64
+
+func parseFigures(out []byte) figures {
+	f := figures{}
+	for line := range strings.Lines(string(out)) {
+		w := strings.Fields(line)
+		if len(w) == 5 && w[0] == "#" && w[1] == "figure" {
+			if v, err := strconv.ParseFloat(w[3], 64); err == nil {
+				f[w[2]] = v
+			}
+		}
+	}
+	return f
+}
+
+// placement runs a C program of placement tests in an exact guest, makes each of
+// its tests a subtest, and returns its figures.
+func placement(t *testing.T, program string, c vm.Config, maySkip ...string) figures {
+	t.Helper()
+	path := filepath.Join(programs(t, "selftests"), "test_cosched_"+program)
+	c.Command = append([]string{path}, c.Command...)
+	c.Name = t.Name()
+	c.FailOnReport = true
+	if c.Kernel == "" {
+		c.Kernel = kernel(t, "test").Image
+	}
+	exact(&c)
+	res, err := vm.Run(t.Context(), c)
+	if res == nil {
+		t.Fatal(err)
+	}
+	// Also of a guest that came to no end: the results until then say where it was.
+	report := parseKTAP(string(res.Stdout))
+	report.each(t, maySkip...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(res.Stderr) > 0 {
+		t.Errorf("standard error:\n%s", res.Stderr)
+	}
+	return parseFigures(res.Stdout)
+}
+
+// Rules 1 to 8 and 10 hold. Each is a test of selftests/test_cosched_rules.c, or
+// several; what it checks is said there.
+func TestRules(t *testing.T) {
+	const (
+		neighbours = "rule1_neighbours_first"         // a home of two LLC domains, and one outside
+		cores      = "rule1_idle_core_before_sibling" // SMT
+		cookies    = "rule8_core_cookies"             // SMT
+		isolated   = "rule8_isolated_cpus"            // has a guest of its own, below
+	)
+	for preset, maySkip := range map[string][]string{
+		"paper":    {neighbours, cores, cookies, isolated},
+		"smt8":     {neighbours, isolated},
+		"cfs-talk": {cores, cookies, isolated},
+	} {
+		t.Run(preset, func(t *testing.T) {
+			t.Parallel()
+			placement(t, "rules", vm.Config{Topology: topology(t, preset)}, maySkip...)
+		})
+	}
+	t.Run("isolcpus", func(t *testing.T) {
+		t.Parallel()
+		placement(t, "rules", vm.Config{
+			Topology: topology(t, "paper"),
+			Cmdline:  []string{"isolcpus=domain,3"},
+			Command:  []string{"-t", isolated},
+		})
+	})
+}

@@ -1,0 +1,1030 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The rules of placement, one by one; the numbers are those of the design
+ * (Documentation/admin-guide/cosched-design.rst). Every test works on any
+ * machine with two LLC domains or more, and asserts on counters, tracepoints
+ * and shares of CPU time. Meant for a guest under -icount; see rules_util.h.
+ *
+ * In all of them, "home" is an LLC domain (or a part of it), blockers are
+ * spinners pinned in no cluster, and a waker sleeps and wakes many times.
+ */
+
+#include "rules_util.h"
+
+#include <errno.h>
+#include <linux/sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MS	1000000ull
+
+/* A waker's cycle: short enough to leave its CPU idle for most of the time. */
+#define WAKER_BUSY_US	300
+#define WAKER_SLEEP_US	2000
+
+static double percent(double part, double whole)
+{
+	return whole ? 100 * part / whole : 0;
+}
+
+/* Spinners in no cluster, one on each CPU of the set, times n. */
+static struct ru_gang *block(const cpu_set_t *set, int n)
+{
+	return ru_gang(&(struct ru_gang_opts){
+		.n = n * CPU_COUNT(set), .start = *set, .one_each = true });
+}
+
+static struct ru_gang *wakers(const char *cg, int n, const cpu_set_t *start)
+{
+	return ru_gang(&(struct ru_gang_opts){
+		.n = n, .cg = cg, .start = *start, .one_each = true,
+		.busy_us = WAKER_BUSY_US, .sleep_us = WAKER_SLEEP_US });
+}
+
+/* Traces for a while, then adds up. */
+struct seen {
+	struct ru_trace trace;
+	const struct ru_gang *g;
+	int placed;		/* cosched_place events of the gang */
+};
+
+static struct seen watch(const struct ru_gang *g, long ms)
+{
+	struct seen s = { .g = g };
+
+	ru_trace_start();
+	cs_sleep_ms(ms);
+	ru_trace_stop(&s.trace);
+	s.placed = ru_count(&s.trace, g, "cosched_place", NULL);
+	return s;
+}
+
+static double placed(const struct seen *s, const char *reason)
+{
+	return percent(ru_count(&s->trace, s->g, "cosched_place", reason), s->placed);
+}
+
+static double placed_to(const struct seen *s, const char *reason, const cpu_set_t *set)
+{
+	return percent(ru_count_to(&s->trace, s->g, "cosched_place", reason, set), s->placed);
+}
+
+static void show(const struct seen *s)
+{
+	cs_diag("%d placements: home_idle %.1f%% home_queue %.1f%% spill %.1f%% overflow %.1f%% stay %.1f%%",
+		s->placed, placed(s, "home_idle"), placed(s, "home_queue"), placed(s, "spill"),
+		placed(s, "overflow"), placed(s, "stay"));
+}
+
+static cpu_set_t outside_of(const cpu_set_t *home)
+{
+	return ru_minus(&ru_topo()->online, home);
+}
+
+/* Rule 1: home first */
+
+static void rule1_wakeup_goes_home(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[1], rest = outside_of(&home);
+	long long at_home, spilled;
+	struct ru_mark mark;
+	struct ru_gang *g;
+	struct seen s;
+	int i, same = 0;
+
+	ru_prefer(top, &home);
+	g = wakers(top, CPU_COUNT(&home), &rest);
+	ru_allow(g, &topo->online);
+	cs_sleep_ms(50);
+	at_home = cs_stat(top, "wakeups_home");
+	spilled = cs_stat(top, "wakeups_spilled");
+	ru_mark(g, &mark);
+	s = watch(g, 500);
+	show(&s);
+	at_home = cs_stat(top, "wakeups_home") - at_home;
+	spilled = cs_stat(top, "wakeups_spilled") - spilled;
+	cs_diag("%.2f%% of the CPU time at home, wakeups_home %lld, wakeups_spilled %lld",
+		ru_share(g, &mark, &home), at_home, spilled);
+	REQUIRE(ru_share(g, &mark, &home) >= 97, "wakers leave an idle home");
+	REQUIRE(s.placed > 100, "too few wakeups: %d", s.placed);
+	REQUIRE(placed_to(&s, "home_idle", &home) >= 95, "wakeups not placed at an idle home CPU");
+	REQUIRE(at_home >= s.placed * 95 / 100, "wakeups_home counts %lld of %d wakeups", at_home,
+		s.placed);
+	REQUIRE(spilled <= s.placed / 100, "%lld wakeups spilled from an idle home", spilled);
+
+	/* The previous CPU first. */
+	for (i = 0; i < s.trace.n; i++) {
+		const struct ru_event *e = &s.trace.event[i];
+
+		if (!strcmp(e->name, "cosched_place") && ru_member(g, e->pid))
+			same += e->src == e->dst;
+	}
+	cs_diag("%.1f%% of the wakeups on the previous CPU", percent(same, s.placed));
+	REQUIRE(percent(same, s.placed) >= 90, "wakeups leave an idle previous CPU");
+}
+
+/* Exits with the number of the CPU that it first runs on. */
+static void __attribute__((noreturn)) exit_with_cpu(void)
+{
+	_exit(sched_getcpu() & 0xff);
+}
+
+static int cpu_of_child(pid_t pid)
+{
+	int status;
+
+	if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
+		cs_fail("a child did not exit");
+	return WEXITSTATUS(status);
+}
+
+/* Makes the calling thread run on that CPU, and then allows it all. */
+static void run_on(int cpu)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t one = ru_one(cpu);
+
+	if (sched_setaffinity(0, sizeof(one), &one) ||
+	    sched_setaffinity(0, sizeof(topo->online), &topo->online))
+		cs_fail("sched_setaffinity: %s", strerror(errno));
+}
+
+static void rule1_fork_starts_at_home(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[1], rest = outside_of(&home);
+	int i, fd, cpu, wrong = 0;
+
+	ru_prefer(top, &home);
+	fd = open(top, O_RDONLY | O_DIRECTORY);
+	REQUIRE(fd >= 0, "open %s: %s", top, strerror(errno));
+	for (i = 0; i < 20; i++) {
+		struct clone_args args = {
+			.flags = CLONE_INTO_CGROUP, .exit_signal = SIGCHLD, .cgroup = fd,
+		};
+		pid_t pid;
+
+		run_on(ru_nth(&rest, i));
+		pid = syscall(SYS_clone3, &args, sizeof(args));
+		REQUIRE(pid >= 0, "clone3: %s", strerror(errno));
+		if (!pid)
+			exit_with_cpu();
+		cpu = cpu_of_child(pid);
+		wrong += !CPU_ISSET(cpu, &home);
+	}
+	REQUIRE(!wrong, "%d of 20 children forked into the cluster did not start at home", wrong);
+}
+
+static const char *self;
+
+static void rule1_exec_goes_home(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[1], rest = outside_of(&home);
+	int i, cpu, wrong = 0;
+
+	for (i = 0; i < 10; i++) {
+		char cg[512], name[32];
+		pid_t pid;
+
+		/* Joined without a preference, which comes a moment before the exec. */
+		snprintf(name, sizeof(name), "e%d", i);
+		cs_mkdir(cg, top, name);
+		pid = fork();
+		REQUIRE(pid >= 0, "fork: %s", strerror(errno));
+		if (!pid) {
+			cs_move(cg, 0);
+			run_on(ru_nth(&rest, i));
+			ru_prefer(cg, &home);
+			execl(self, self, "--exit-with-cpu", NULL);
+			_exit(255);
+		}
+		cpu = cpu_of_child(pid);
+		REQUIRE(cpu != 255, "exec failed");
+		wrong += !CPU_ISSET(cpu, &home);
+	}
+	REQUIRE(!wrong, "%d of 10 processes were not at home after exec", wrong);
+}
+
+/* Near the data: with the previous CPU busy, another of its LLC domain. */
+static void rule1_neighbours_first(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home, prev;
+	struct ru_gang *g;
+	struct seen s;
+
+	if (topo->nr_llcs < 3)
+		cs_skip("needs a home of two LLC domains, and one outside");
+	home = ru_or(&topo->llc[0], &topo->llc[1]);
+	ru_prefer(top, &home);
+	prev = ru_first(&topo->llc[1], 1);
+	g = wakers(top, 1, &prev);
+	block(&prev, 1);
+	cs_sleep_ms(SETTLE_MS);
+	ru_allow(g, &topo->online);
+	s = watch(g, 300);
+	show(&s);
+	REQUIRE(placed_to(&s, "home_idle", &topo->llc[1]) >= 95,
+		"wakeups leave the LLC domain of their previous CPU, where CPUs are idle");
+}
+
+static void rule1_idle_core_before_sibling(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[1], rest = outside_of(&home), first, sibling;
+	int i, hits = 0, seen = 0;
+	struct ru_gang *g;
+
+	if (!topo->smt || CPU_COUNT(&home) <= CPU_COUNT(&topo->siblings[ru_nth(&home, 0)]))
+		cs_skip("needs SMT and a home of two cores");
+	first = ru_first(&home, 1);
+	sibling = ru_minus(&topo->siblings[ru_nth(&home, 0)], &first);
+	ru_prefer(top, &home);
+	block(&first, 1);
+	/* Only its first wakeup looks for a CPU: then its previous CPU is idle. */
+	for (i = 0; i < 10; i++) {
+		struct ru_trace trace;
+		int k;
+
+		g = wakers(top, 1, &rest);
+		cs_sleep_ms(20);
+		ru_trace_start();
+		ru_allow(g, &topo->online);
+		cs_sleep_ms(20);
+		ru_trace_stop(&trace);
+		for (k = 0; k < trace.n; k++) {
+			const struct ru_event *e = &trace.event[k];
+
+			if (strcmp(e->name, "cosched_place") || !ru_member(g, e->pid))
+				continue;
+			seen++;
+			hits += CPU_ISSET(e->dst, &sibling);
+			break;
+		}
+		ru_end(g);
+	}
+	cs_diag("%d of %d first wakeups on the busy core's sibling", hits, seen);
+	REQUIRE(seen == 10, "%d of 10 first wakeups were traced", seen);
+	REQUIRE(!hits, "a sibling was taken though a core was idle");
+}
+
+/* SCHED_IDLE-only CPUs count as idle. */
+static void rule1_sched_idle_is_idle(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[1], rest = outside_of(&home);
+	struct ru_mark mark;
+	struct ru_gang *g;
+	struct seen s;
+
+	ru_prefer(top, &home);
+	ru_gang(&(struct ru_gang_opts){
+		.n = CPU_COUNT(&home), .start = home, .one_each = true, .policy = SCHED_IDLE });
+	cs_sleep_ms(SETTLE_MS);
+	g = wakers(top, 1, &rest);
+	ru_allow(g, &topo->online);
+	cs_sleep_ms(20);
+	ru_mark(g, &mark);
+	s = watch(g, 300);
+	show(&s);
+	REQUIRE(placed_to(&s, "home_idle", &home) >= 95, "SCHED_IDLE threads keep a waker from home");
+	REQUIRE(ru_share(g, &mark, &home) >= 97, "SCHED_IDLE threads keep a waker from home");
+}
+
+/* Rule 2: break rather than idle */
+
+static void rule2_spill_to_idle(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[0], rest = outside_of(&home);
+	struct ru_gang *g, *busy;
+	struct ru_mark mark;
+	long long spilled;
+	struct seen s;
+
+	ru_prefer(top, &home);
+	/* Home is full of the cluster's own threads, which may not leave it. */
+	busy = ru_gang(&(struct ru_gang_opts){
+		.n = CPU_COUNT(&home), .cg = top, .start = home, .one_each = true });
+	g = wakers(top, 2, &home);
+	cs_sleep_ms(SETTLE_MS);
+	spilled = cs_stat(top, "wakeups_spilled");
+	ru_mark(g, &mark);
+	ru_trace_start();
+	ru_allow(g, &topo->online);
+	cs_sleep_ms(500);
+	s.g = g;
+	ru_trace_stop(&s.trace);
+	s.placed = ru_count(&s.trace, g, "cosched_place", NULL);
+	show(&s);
+	spilled = cs_stat(top, "wakeups_spilled") - spilled;
+	cs_diag("%.1f%% of the wakers' CPU time outside, wakeups_spilled %lld",
+		ru_share(g, &mark, &rest), spilled);
+	REQUIRE(ru_count_to(&s.trace, g, "cosched_place", "spill", &rest) >= 1, "no wakeup spilled");
+	REQUIRE(spilled >= 1, "wakeups_spilled did not count");
+	REQUIRE(ru_share(g, &mark, &rest) >= 90, "wakers wait at a full home though CPUs are idle");
+	(void)busy;
+}
+
+/*
+ * The nearest idle CPUs: the rest of the LLC domain that holds home. Only a
+ * waker's first wakeup spills: then it stays where it is.
+ */
+static void rule2_nearest_first(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t llc = topo->llc[1], home = ru_first(&llc, CPU_COUNT(&llc) / 2);
+	cpu_set_t near = ru_minus(&llc, &home), rest = outside_of(&home);
+	int i, spills = 0, close = 0;
+
+	ru_prefer(top, &home);
+	ru_gang(&(struct ru_gang_opts){
+		.n = CPU_COUNT(&home), .cg = top, .start = home, .one_each = true });
+	cs_sleep_ms(SETTLE_MS);
+	for (i = 0; i < 10; i++) {
+		struct ru_trace trace;
+		struct ru_gang *g = ru_gang(&(struct ru_gang_opts){
+			.n = 1, .cg = top, .start = home, .one_each = true,
+			.busy_us = WAKER_BUSY_US, .sleep_us = 20000 });
+
+		/* What this program did itself since the last round is to decay. */
+		cs_sleep_ms(150);
+		/* While it waits for a CPU an idle one may pull it: so, asleep. */
+		while (cs_task_state(g->w[0].tid) != 'S')
+			cs_sleep_ms(1);
+		ru_trace_start();
+		ru_allow(g, &topo->online);
+		cs_sleep_ms(60);
+		ru_trace_stop(&trace);
+		spills += ru_count_to(&trace, g, "cosched_place", "spill", &rest);
+		close += ru_count_to(&trace, g, "cosched_place", "spill", &near);
+		ru_end(g);
+	}
+	cs_diag("%d spills, %d of them to the rest of home's LLC domain", spills, close);
+	/* One may have woken between the look at its state and its leave to go. */
+	REQUIRE(spills >= 8, "only %d of 10 wakers spilled from a full home", spills);
+	REQUIRE(close == spills, "spilled past idle CPUs of home's own LLC domain");
+}
+
+/* A CPU idle for a moment in a domain that is busy on average is not taken. */
+static void rule2_not_for_a_moment(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[0], rest = outside_of(&home);
+	struct ru_gang *g;
+	struct seen s;
+
+	ru_prefer(top, &home);
+	block(&home, 1);
+	ru_gang(&(struct ru_gang_opts){
+		.n = CPU_COUNT(&rest), .start = rest, .one_each = true,
+		.busy_us = 9000, .sleep_us = 1000 });
+	g = wakers(top, 1, &home);
+	cs_sleep_ms(SETTLE_MS);
+	ru_allow(g, &topo->online);
+	s = watch(g, 500);
+	show(&s);
+	REQUIRE(placed(&s, "spill") <= 2, "spills to CPUs that are idle for a moment");
+	/* An idle CPU may pull a waiter all the same (rule 5), which then may stay (rule 3). */
+	REQUIRE(placed(&s, "home_queue") >= 75, "wakeups do not queue at home");
+}
+
+/* Rule 3: otherwise queue at home */
+
+static void rule3_queue_on_least_loaded(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[0], rest = outside_of(&home);
+	cpu_set_t first = ru_first(&home, 1), others = ru_minus(&home, &first);
+	struct ru_gang *g;
+	struct seen s;
+
+	ru_prefer(top, &home);
+	block(&first, 1);
+	block(&others, 3);
+	block(&rest, 3);
+	g = wakers(top, 1, &others);
+	cs_sleep_ms(SETTLE_MS);
+	ru_allow(g, &topo->online);
+	s = watch(g, 500);
+	show(&s);
+	cs_diag("%.1f%% on the least loaded CPU", placed_to(&s, NULL, &first));
+	REQUIRE(placed_to(&s, "home_queue", &home) >= 90, "wakeups do not queue at a full home");
+	REQUIRE(placed_to(&s, NULL, &first) >= 90, "wakeups do not queue on home's least loaded CPU");
+}
+
+/* A stray whose own CPU is idle stays there while home has no idle CPU. */
+static void rule3_stray_stays(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[0], rest = outside_of(&home), start = ru_first(&rest, 1);
+	struct ru_mark mark;
+	struct ru_gang *g;
+	struct seen s;
+
+	ru_prefer(top, &home);
+	block(&home, 1);
+	g = wakers(top, 1, &start);
+	cs_sleep_ms(SETTLE_MS);
+	ru_allow(g, &topo->online);
+	ru_mark(g, &mark);
+	s = watch(g, 300);
+	show(&s);
+	/* Another idle CPU outside may pull it while this program runs on its CPU. */
+	REQUIRE(placed(&s, "stay") >= 95, "a stray's wakeups leave its idle CPU");
+	REQUIRE(ru_share(g, &mark, &rest) >= 95, "a stray leaves its idle CPU for a full home");
+}
+
+/* Rule 4: one comparison, PREFERRED * load(home) > ALLOWED * load(D) */
+
+static struct seen with_weights(const char *cg, struct ru_gang *g, const char *weights)
+{
+	long long over = cs_stat(cg, "wakeups_overflowed");
+	struct seen s;
+	int n;
+
+	cs_write(cg, CS_WEIGHTS, weights);
+	cs_sleep_ms(50);
+	s = watch(g, 500);
+	cs_diag("weights %s:", weights);
+	show(&s);
+	over = cs_stat(cg, "wakeups_overflowed") - over;
+	n = ru_count(&s.trace, g, "cosched_place", "overflow");
+	/* The counter ran while the weights settled, too. */
+	REQUIRE(over >= n, "wakeups_overflowed counts %lld of %d", over, n);
+	return s;
+}
+
+/* A home with four times the load of everything else. */
+static void rule4_loaded_home(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[0], rest = outside_of(&home);
+	struct ru_gang *g;
+	struct seen s;
+
+	ru_prefer(top, &home);
+	block(&home, 4);
+	block(&rest, 1);
+	g = wakers(top, 2, &home);
+	cs_sleep_ms(SETTLE_MS);
+	ru_allow(g, &topo->online);
+
+	s = with_weights(top, g, "100 150");
+	REQUIRE(placed_to(&s, "overflow", &rest) >= 50, "100 * 4 > 150 * 1, but wakeups queue at home");
+	s = with_weights(top, g, "1 10000");
+	REQUIRE(placed(&s, "overflow") <= 1, "1 * 4 < 10000 * 1, but wakeups overflow");
+	REQUIRE(placed(&s, "home_queue") >= 90, "with weights 1 10000 wakeups do not queue at home");
+}
+
+/* A home with the load of everything else: the default margin keeps it. */
+static void rule4_equal_load(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[0], rest = outside_of(&home);
+	struct ru_gang *g;
+	struct seen s;
+
+	ru_prefer(top, &home);
+	block(&home, 2);
+	block(&rest, 2);
+	g = wakers(top, 2, &home);
+	cs_sleep_ms(SETTLE_MS);
+	ru_allow(g, &topo->online);
+
+	s = with_weights(top, g, "100 150");
+	REQUIRE(placed(&s, "overflow") <= 1, "100 * 2 < 150 * 2, but wakeups overflow");
+	s = with_weights(top, g, "10000 1");
+	REQUIRE(placed_to(&s, "overflow", &rest) >= 50, "10000 * 2 > 1 * 2, but wakeups queue at home");
+}
+
+/* Rule 5: the balancer agrees */
+
+/* Two threads for each home CPU, and CPUs idle outside: they are pulled out. */
+static void rule5_idle_cpu_pulls(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[0];
+	int n = 2 * CPU_COUNT(&home);
+	struct ru_mark mark;
+	struct ru_trace trace;
+	long long pulled;
+	double used;
+	struct ru_gang *g;
+
+	ru_prefer(top, &home);
+	g = ru_gang(&(struct ru_gang_opts){ .n = n, .cg = top, .start = home });
+	cs_sleep_ms(SETTLE_MS);
+	pulled = cs_stat(top, "tasks_pulled");
+	ru_trace_start();
+	ru_allow(g, &topo->online);
+	cs_sleep_ms(200);
+	ru_trace_stop(&trace);
+	pulled = cs_stat(top, "tasks_pulled") - pulled;
+	ru_mark(g, &mark);
+	cs_sleep_ms(500);
+	used = percent(ru_ran(g, &mark, &topo->online), n * (double)(ru_now() - mark.at));
+	cs_diag("%d threads used %.1f%% of %d CPUs; tasks_pulled %lld", n, used, n, pulled);
+	REQUIRE(used >= 93, "threads wait at home while CPUs are idle");
+	REQUIRE(pulled >= 1, "tasks_pulled did not count");
+	REQUIRE(ru_count(&trace, g, "cosched_pull", NULL) == pulled,
+		"%d cosched_pull events, tasks_pulled counts %lld",
+		ru_count(&trace, g, "cosched_pull", NULL), pulled);
+	REQUIRE(ru_count(&trace, g, "cosched_pull", "idle") >= 1, "no pull by an idle CPU traced");
+}
+
+/* Strays that wait outside are pulled into a home with idle CPUs. */
+static void rule5_into_home(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[0], rest = outside_of(&home);
+	cpu_set_t crowded = ru_first(&rest, CPU_COUNT(&home));
+	struct ru_mark mark;
+	struct ru_gang *g;
+	double used;
+
+	ru_prefer(top, &home);
+	block(&rest, 1);
+	g = ru_gang(&(struct ru_gang_opts){
+		.n = CPU_COUNT(&home), .cg = top, .start = crowded, .one_each = true });
+	cs_sleep_ms(SETTLE_MS);
+	ru_allow(g, &topo->online);
+	cs_sleep_ms(100);
+	ru_mark(g, &mark);
+	cs_sleep_ms(300);
+	used = percent(ru_ran(g, &mark, &home), CPU_COUNT(&home) * (double)(ru_now() - mark.at));
+	cs_diag("strays use %.1f%% of home 100 ms after they may", used);
+	REQUIRE(used >= 93, "strays wait outside while home is idle");
+}
+
+/*
+ * Out of home to busy CPUs only by rule 4: one thread more than two for each
+ * home CPU, and two on each other CPU, is within the weights' margin.
+ */
+static void rule5_no_pull_to_busy(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[0], rest = outside_of(&home);
+	struct ru_trace trace;
+	struct ru_gang *g;
+	int moves, rule4;
+	uint64_t from;
+
+	ru_prefer(top, &home);
+	block(&rest, 2);
+	g = ru_gang(&(struct ru_gang_opts){
+		.n = 2 * CPU_COUNT(&home) + 1, .cg = top, .start = home });
+	cs_sleep_ms(SETTLE_MS);
+	ru_allow(g, &topo->online);
+	cs_sleep_ms(100);
+	ru_trace_start();
+	from = ru_now();
+	cs_sleep_ms(1000);
+	ru_trace_stop(&trace);
+	moves = ru_domain_moves(&trace, g, from);
+	rule4 = ru_count(&trace, g, "cosched_pull", "rule4");
+	cs_diag("%d moves between LLC domains in a second, %d pulls by rule 4, %d after failures",
+		moves, rule4, ru_count(&trace, g, "cosched_pull", "failed"));
+	REQUIRE(!rule4, "the balancer pulled by rule 4 though home is hardly fuller");
+	REQUIRE(moves < 20, "wakeup, return and balancer undo one another");
+}
+
+/* Rule 6: strays come home */
+
+static void rule6_stray_returns(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[0], rest = outside_of(&home), start = ru_first(&rest, 1);
+	struct ru_gang *g, *blockers;
+	struct ru_trace trace;
+	long long returned;
+
+	ru_prefer(top, &home);
+	blockers = block(&home, 1);
+	g = ru_gang(&(struct ru_gang_opts){ .n = 1, .cg = top, .start = start, .watch = home });
+	cs_sleep_ms(SETTLE_MS);
+	ru_allow(g, &topo->online);
+	cs_sleep_ms(50);
+	REQUIRE(CPU_ISSET(g->w[0].cpu, &rest), "the stray went to a full home");
+	returned = cs_stat(top, "strays_returned");
+	ru_trace_start();
+	blockers->w[0].stop = RU_SLEEP;
+	cs_sleep_ms(100);
+	ru_trace_stop(&trace);
+	returned = cs_stat(top, "strays_returned") - returned;
+	cs_diag("strays_returned %lld", returned);
+	REQUIRE(CPU_ISSET(g->w[0].cpu, &home), "the stray is not home after 100 ms");
+	REQUIRE(returned == 1, "strays_returned counts %lld for one stray", returned);
+	REQUIRE(ru_count_to(&trace, g, "cosched_return", NULL, &home) == 1,
+		"the return was not traced once");
+}
+
+/* Only a home CPU that is idle durably calls a running stray back. */
+static void rule6_not_for_a_moment(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[0], rest = outside_of(&home), start = ru_first(&rest, 1);
+	struct ru_mark mark;
+	struct ru_gang *g;
+	long long returned;
+
+	ru_prefer(top, &home);
+	ru_gang(&(struct ru_gang_opts){
+		.n = CPU_COUNT(&home), .start = home, .one_each = true,
+		.busy_us = 9000, .sleep_us = 1000 });
+	g = ru_gang(&(struct ru_gang_opts){ .n = 1, .cg = top, .start = start });
+	cs_sleep_ms(SETTLE_MS);
+	ru_allow(g, &topo->online);
+	returned = cs_stat(top, "strays_returned");
+	ru_mark(g, &mark);
+	cs_sleep_ms(500);
+	returned = cs_stat(top, "strays_returned") - returned;
+	cs_diag("strays_returned %lld, %.1f%% of the CPU time outside", returned,
+		ru_share(g, &mark, &rest));
+	REQUIRE(returned <= 1, "a stray was called back %lld times to CPUs that are idle for a moment",
+		returned);
+	REQUIRE(ru_share(g, &mark, &rest) >= 95, "a stray was called back to a busy home");
+}
+
+/* Two clusters, each on the other's full home: swapped. */
+static void rule6_swap(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	int c, n = CPU_COUNT(&topo->llc[0]);
+	struct ru_gang *g[2];
+	struct ru_trace trace;
+	long long swapped = 0;
+	cpu_set_t others;
+	char cg[2][512];
+
+	if (CPU_COUNT(&topo->llc[1]) != n)
+		cs_skip("needs two LLC domains of one size");
+	others = ru_minus(&topo->online, &topo->llc[0]);
+	others = ru_minus(&others, &topo->llc[1]);
+	if (CPU_COUNT(&others))
+		block(&others, 1);
+	for (c = 0; c < 2; c++) {
+		cs_mkdir(cg[c], top, c ? "b" : "a");
+		g[c] = ru_gang(&(struct ru_gang_opts){
+			.n = n, .cg = cg[c], .start = topo->llc[!c], .one_each = true,
+			.watch = topo->llc[c] });
+	}
+	cs_sleep_ms(SETTLE_MS);
+	for (c = 0; c < 2; c++)
+		ru_allow(g[c], &topo->online);
+	ru_trace_start();
+	for (c = 0; c < 2; c++)
+		ru_prefer(cg[c], &topo->llc[c]);
+	cs_sleep_ms(200);
+	ru_trace_stop(&trace);
+	for (c = 0; c < 2; c++) {
+		struct ru_mark mark;
+
+		swapped += cs_stat(cg[c], "strays_swapped");
+		ru_mark(g[c], &mark);
+		cs_sleep_ms(100);
+		cs_diag("cluster %d: %.1f%% of its time at home", c,
+			ru_share(g[c], &mark, &topo->llc[c]));
+		REQUIRE(ru_share(g[c], &mark, &topo->llc[c]) >= 97, "strays were not swapped");
+	}
+	cs_diag("strays_swapped %lld, cosched_swap %d", swapped,
+		ru_count(&trace, NULL, "cosched_swap", NULL));
+	REQUIRE(swapped >= n, "strays_swapped counts %lld of at least %d", swapped, n);
+	REQUIRE(ru_count(&trace, NULL, "cosched_swap", NULL) >= n / 2, "swaps were not traced");
+}
+
+/* Rule 7: work conserving */
+
+static void rule7_no_cpu_idle_while_threads_wait(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[0];
+	struct ru_gang *g;
+	uint64_t t0;
+	double idle;
+
+	ru_prefer(top, &home);
+	g = ru_gang(&(struct ru_gang_opts){
+		.n = 2 * topo->nr_cpus, .cg = top, .log = true, .processes = true });
+	t0 = g->created;
+	cs_sleep_ms(650);
+	idle = ru_idle(&g, 1, &topo->online, t0 + 100 * MS, t0 + 600 * MS);
+	cs_diag("%d threads: %.2f%% of the CPU time idle after 100 ms", g->n, idle);
+	REQUIRE(idle <= 0.5, "CPUs are idle while threads of the cluster wait");
+}
+
+/* Rule 8: hard limits win */
+
+static void rule8_affinity(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[1], rest = outside_of(&home);
+	cpu_set_t part = ru_first(&home, 1), mixed = ru_first(&rest, 1);
+	struct ru_gang *out, *in, *spinner;
+	struct ru_mark mo, mi, ms;
+	cpu_set_t wrong;
+
+	mixed = ru_or(&mixed, &part);
+	ru_prefer(top, &home);
+	out = ru_gang(&(struct ru_gang_opts){
+		.n = 2, .cg = top, .start = rest,
+		.busy_us = WAKER_BUSY_US, .sleep_us = WAKER_SLEEP_US });
+	spinner = ru_gang(&(struct ru_gang_opts){ .n = 1, .cg = top, .start = rest });
+	in = ru_gang(&(struct ru_gang_opts){
+		.n = 1, .cg = top, .start = mixed,
+		.busy_us = WAKER_BUSY_US, .sleep_us = WAKER_SLEEP_US });
+	cs_sleep_ms(50);
+	ru_mark(out, &mo);
+	ru_mark(in, &mi);
+	ru_mark(spinner, &ms);
+	cs_sleep_ms(500);
+	wrong = ru_minus(&topo->online, &mixed);
+	REQUIRE(ru_ran(out, &mo, &home) == 0, "wakers ran at home though they may not");
+	REQUIRE(ru_ran(spinner, &ms, &home) == 0, "a spinner ran at home though it may not");
+	REQUIRE(ru_ran(in, &mi, &wrong) == 0, "a waker ran on a CPU that it may not use");
+	cs_diag("%.1f%% on the one home CPU that is allowed", ru_share(in, &mi, &part));
+	REQUIRE(ru_share(in, &mi, &part) >= 95, "a waker does not use the home CPU that it may");
+}
+
+static void rule8_cpuset(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[1], rest = outside_of(&home), part = ru_first(&home, 1);
+	cpu_set_t mixed = ru_first(&rest, 1), wrong;
+	struct ru_mark mo, mi;
+	struct ru_gang *out, *in;
+	char cg[512], list[1024];
+
+	if (cs_try_write(cs_root(), "cgroup.subtree_control", "+cpuset") ||
+	    cs_try_write(top, "cgroup.subtree_control", "+cpuset"))
+		cs_skip("needs the cpuset controller");
+	ru_prefer(top, &home);
+	cs_mkdir(cg, top, "out");
+	cs_format_cpus(&rest, list, sizeof(list));
+	cs_write(cg, "cpuset.cpus", list);
+	out = ru_gang(&(struct ru_gang_opts){
+		.n = 2, .cg = cg, .busy_us = WAKER_BUSY_US, .sleep_us = WAKER_SLEEP_US });
+	cs_mkdir(cg, top, "in");
+	mixed = ru_or(&mixed, &part);
+	cs_format_cpus(&mixed, list, sizeof(list));
+	cs_write(cg, "cpuset.cpus", list);
+	in = ru_gang(&(struct ru_gang_opts){
+		.n = 1, .cg = cg, .busy_us = WAKER_BUSY_US, .sleep_us = WAKER_SLEEP_US });
+	cs_sleep_ms(50);
+	ru_mark(out, &mo);
+	ru_mark(in, &mi);
+	cs_sleep_ms(500);
+	wrong = ru_minus(&topo->online, &mixed);
+	REQUIRE(ru_ran(out, &mo, &home) == 0, "ran at home, outside of the cpuset");
+	REQUIRE(ru_ran(in, &mi, &wrong) == 0, "ran outside of the cpuset");
+	cs_diag("%.1f%% on the one home CPU of the cpuset", ru_share(in, &mi, &part));
+	REQUIRE(ru_share(in, &mi, &part) >= 95, "does not use the home CPU of its cpuset");
+	cs_format_cpus(&home, list, sizeof(list));
+	cs_expect(cg, CS_HOME, list);
+}
+
+/* A CPU isolated from load balancing is no place to send anything to. */
+static void rule8_isolated_cpus(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t isolated, home, usable;
+	struct ru_mark mark;
+	struct ru_gang *g, *spinners;
+	char list[1024];
+	int llc;
+
+	cs_read("/sys/devices/system/cpu", "isolated", list, sizeof(list));
+	cs_parse_cpus(list, &isolated);
+	if (!CPU_COUNT(&isolated))
+		cs_skip("needs a kernel booted with isolcpus=");
+	llc = topo->llc_of[ru_nth(&isolated, 0)];
+	home = topo->llc[llc];
+	usable = ru_minus(&home, &isolated);
+	ru_prefer(top, &home);
+	g = wakers(top, CPU_COUNT(&home), &usable);
+	spinners = ru_gang(&(struct ru_gang_opts){
+		.n = CPU_COUNT(&home), .cg = top, .start = usable });
+	/* Isolation is not affinity: they may, but nothing must send them there. */
+	ru_allow(g, &topo->online);
+	ru_allow(spinners, &topo->online);
+	ru_mark(g, &mark);
+	cs_sleep_ms(500);
+	REQUIRE(ru_ran(g, &mark, &isolated) == 0, "wakers were sent to an isolated CPU");
+	memset(&mark, 0, sizeof(mark));
+	REQUIRE(ru_ran(spinners, &mark, &isolated) == 0, "spinners were sent to an isolated CPU");
+}
+
+/* Only the fair class. */
+static void rule8_realtime_untouched(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[1], rest = outside_of(&home), start = ru_first(&rest, 1);
+	struct ru_mark mark;
+	struct ru_gang *g;
+	struct seen s;
+
+	ru_prefer(top, &home);
+	g = ru_gang(&(struct ru_gang_opts){
+		.n = 1, .cg = top, .start = start, .policy = SCHED_FIFO,
+		.busy_us = WAKER_BUSY_US, .sleep_us = WAKER_SLEEP_US });
+	ru_allow(g, &topo->online);
+	ru_mark(g, &mark);
+	s = watch(g, 300);
+	REQUIRE(!s.placed && !ru_count(&s.trace, g, "cosched_return", NULL),
+		"%d placements of a real-time thread", s.placed);
+	cs_diag("%.1f%% on the CPU where it was", ru_share(g, &mark, &start));
+	REQUIRE(ru_share(g, &mark, &start) >= 99, "a real-time thread was moved");
+}
+
+static void rule8_bandwidth(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	struct ru_gang *g;
+	struct ru_mark mark;
+	uint64_t ran;
+	double used;
+	char cg[512];
+
+	if (cs_try_write(cs_root(), "cgroup.subtree_control", "+cpu") ||
+	    cs_try_write(top, "cgroup.subtree_control", "+cpu"))
+		cs_skip("needs the cpu controller");
+	cs_mkdir(cg, top, "limited");
+	if (cs_try_write(cg, "cpu.max", "50000 100000"))
+		cs_skip("needs CFS bandwidth control");
+	ru_prefer(cg, &topo->llc[0]);
+	g = ru_gang(&(struct ru_gang_opts){ .n = topo->nr_cpus, .cg = cg });
+	cs_sleep_ms(100);
+	ru_mark(g, &mark);
+	cs_sleep_ms(1000);
+	ran = ru_ran(g, &mark, &topo->online);
+	used = percent(ran, ru_now() - mark.at);
+	cs_diag("used %.1f%% of a CPU, limit 50%%; %.1f%% of it at home", used,
+		ru_share(g, &mark, &topo->llc[0]));
+	/* A slice of 5 ms may be overrun on each CPU in each period. */
+	REQUIRE(used <= 65, "the cluster used %.1f%% of a CPU, its limit is 50%%", used);
+	REQUIRE(used >= 35, "the cluster used only %.1f%% of a CPU, its limit is 50%%", used);
+	REQUIRE(cs_key(cg, "cpu.stat", "nr_throttled") > 0, "never throttled");
+}
+
+#ifndef PR_SCHED_CORE
+#define PR_SCHED_CORE		62
+#define PR_SCHED_CORE_CREATE	1
+#endif
+
+/* A home CPU whose sibling runs a thread with another cookie is not idle for it. */
+static void rule8_core_cookies(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t core, first, sibling;
+	struct ru_gang *blocker, *g;
+	struct seen s;
+
+	if (!topo->smt)
+		cs_skip("needs SMT");
+	core = topo->siblings[ru_nth(&topo->llc[0], 0)];
+	first = ru_first(&core, 1);
+	sibling = ru_minus(&core, &first);
+	ru_prefer(top, &core);
+	blocker = block(&first, 1);
+	if (prctl(PR_SCHED_CORE, PR_SCHED_CORE_CREATE, blocker->w[0].tid, 0, 0))
+		cs_skip("needs core scheduling");
+	g = wakers(top, 1, &sibling);
+	REQUIRE(!prctl(PR_SCHED_CORE, PR_SCHED_CORE_CREATE, g->w[0].tid, 0, 0),
+		"PR_SCHED_CORE: %s", strerror(errno));
+	cs_sleep_ms(SETTLE_MS);
+	ru_allow(g, &topo->online);
+	s = watch(g, 500);
+	show(&s);
+	cs_diag("%.1f%% placed as home_idle beside another cookie",
+		placed_to(&s, "home_idle", &sibling));
+	REQUIRE(s.placed > 0, "no wakeup was traced");
+	REQUIRE(placed_to(&s, "home_idle", &sibling) <= 5,
+		"a sibling that another cookie keeps out counts as idle");
+	REQUIRE(placed(&s, "spill") + placed(&s, "stay") >= 90,
+		"idle cores outside do not count as idle for a thread with a cookie");
+
+	/* And an idle core is idle for any cookie. */
+	ru_end(blocker);
+	cs_sleep_ms(SETTLE_MS);
+	s = watch(g, 300);
+	show(&s);
+	REQUIRE(placed(&s, "home_idle") >= 90,
+		"an idle home does not count as idle for a thread with a cookie");
+}
+
+/* Rule 10: unused is free */
+
+static int cosched_events(const struct ru_trace *t, const struct ru_gang *g)
+{
+	int i, n = 0;
+
+	for (i = 0; i < t->n; i++)
+		n += !strncmp(t->event[i].name, "cosched", 7) &&
+		     (!g || ru_member(g, t->event[i].pid));
+	return n;
+}
+
+static void rule10_unset_does_nothing(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	struct ru_gang *g = wakers(top, topo->nr_cpus, &topo->llc[0]);
+	struct seen s;
+	int i;
+
+	ru_allow(g, &topo->online);
+	s = watch(g, 200);
+	REQUIRE(!cosched_events(&s.trace, NULL), "cosched events though no preference is set");
+	for (i = 0; i < cs_nr_stat_keys; i++)
+		REQUIRE(cs_stat(top, cs_stat_keys[i]) == 0, "%s counts without a preference",
+			cs_stat_keys[i]);
+
+	/* Set and unset again: as if never set. */
+	ru_prefer(top, &topo->llc[1]);
+	cs_sleep_ms(50);
+	REQUIRE(cs_stat(top, "wakeups_home") > 0, "wakeups_home does not count");
+	cs_write(top, CS_PREF, "\n");
+	cs_sleep_ms(20);
+	s = watch(g, 200);
+	REQUIRE(!cosched_events(&s.trace, NULL), "cosched events after the preference was unset");
+}
+
+static void rule10_others_unaffected(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	struct ru_gang *in, *out;
+	char cg[512];
+	struct seen s;
+
+	cs_mkdir(cg, top, "cluster");
+	ru_prefer(cg, &topo->llc[1]);
+	in = wakers(cg, 2, &topo->llc[0]);
+	out = wakers(NULL, topo->nr_cpus, &topo->online);
+	ru_allow(in, &topo->online);
+	ru_allow(out, &topo->online);
+	s = watch(in, 200);
+	REQUIRE(cosched_events(&s.trace, in) > 0, "no events of the cluster");
+	REQUIRE(!cosched_events(&s.trace, out), "%d cosched events of threads in no cluster",
+		cosched_events(&s.trace, out));
+}
+
+static void early(int argc, char **argv)
+{
+	if (argc == 2 && !strcmp(argv[1], "--exit-with-cpu"))
+		exit_with_cpu();
+}
+
+#define TEST(name) { #name, name, 0 }
+
+int main(int argc, char **argv)
+{
+	static const struct cs_test tests[] = {
+		/* First, while no preference was ever set. */
+		TEST(rule10_unset_does_nothing),
+		TEST(rule1_wakeup_goes_home),
+		TEST(rule1_fork_starts_at_home),
+		TEST(rule1_exec_goes_home),
+		TEST(rule1_neighbours_first),
+		TEST(rule1_idle_core_before_sibling),
+		TEST(rule1_sched_idle_is_idle),
+		TEST(rule2_spill_to_idle),
+		TEST(rule2_nearest_first),
+		TEST(rule2_not_for_a_moment),
+		TEST(rule3_queue_on_least_loaded),
+		TEST(rule3_stray_stays),
+		TEST(rule4_loaded_home),
+		TEST(rule4_equal_load),
+		TEST(rule5_idle_cpu_pulls),
+		TEST(rule5_into_home),
+		TEST(rule5_no_pull_to_busy),
+		TEST(rule6_stray_returns),
+		TEST(rule6_not_for_a_moment),
+		TEST(rule6_swap),
+		TEST(rule7_no_cpu_idle_while_threads_wait),
+		TEST(rule8_affinity),
+		TEST(rule8_cpuset),
+		TEST(rule8_isolated_cpus),
+		TEST(rule8_realtime_untouched),
+		TEST(rule8_bandwidth),
+		TEST(rule8_core_cookies),
+		TEST(rule10_others_unaffected),
+	};
+	static const struct cs_program program = {
+		.about = "Tests the rules of placement, 1 to 8 and 10.",
+		.tests = tests,
+		.ntests = ARRAY_LEN(tests),
+		.early = early,
+	};
+
+	self = "/proc/self/exe";
+	return cs_main(argc, argv, &program);
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the workloads share: time, a unit of work, CPU lists, cgroups, options.
+ *
+ * A unit of work ends with PAUSE.  Under TCG with several vCPUs on one host
+ * thread (-icount) PAUSE hands the host thread to the next vCPU, so the vCPUs
+ * advance together in steps of about a thousand instructions instead of a
+ * whole tick each.  On hardware it costs a few nanoseconds.
+ */
+#ifndef WORKLOADS_COMMON_H
+#define WORKLOADS_COMMON_H
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MAX_CPUS	1024
+
+static inline void __attribute__((noreturn, format(printf, 1, 2)))
+die(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+	exit(2);
+}
+
+static inline uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
+}
+
+static inline void sleep_ns(uint64_t ns)
+{
+	struct timespec ts = {
+		.tv_sec = ns / 1000000000,
+		.tv_nsec = ns % 1000000000,
+	};
+
+	while (nanosleep(&ts, &ts) && errno == EINTR)
+		;
+}
+
+static inline void cpu_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#endif
+}
+
+/* About a thousand instructions that touch no memory. */
+static inline void work_unit(void)
+{
+	for (unsigned int i = 500; i; i--)
+		__asm__ volatile("" : "+r"(i));
+	cpu_pause();
+}
+
+/* Small, fast, and the same sequence on every run. */
+static inline uint32_t next_random(uint32_t *state)
+{
+	uint32_t x = *state;
+
+	x ^= x << 13;
+	x ^= x >> 17;
+	x ^= x << 5;
+	return *state = x;
+}
+
+/* Uniform in [mean / 2, mean * 3 / 2). */
+static inline uint64_t jitter(uint64_t mean, uint32_t *state)
+{
+	if (mean < 2)
+		return mean;
+	return mean / 2 + next_random(state) % mean;
+}
+
+/* "0-3,8" to a set; dies with a message where the list is malformed. */
+static inline cpu_set_t parse_cpus(const char *list)
+{
+	const char *p = list;
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	while (*p) {
+		char *end;
+		long from = strtol(p, &end, 10), to = from;
+
+		if (end == p)
+			die("bad CPU list '%s'", list);
+		p = end;
+		if (*p == '-') {
+			to = strtol(p + 1, &end, 10);
+			if (end == p + 1)
+				die("bad CPU list '%s'", list);
+			p = end;
+		}
+		if (from < 0 || to < from || to >= CPU_SETSIZE)
+			die("bad CPU list '%s'", list);
+		for (; from <= to; from++)
+			CPU_SET(from, &set);
+		if (*p == ',')
+			p++;
+		else if (*p)
+			die("bad CPU list '%s'", list);
+	}
+	return set;
+}
+
+static inline long parse_number(const char *option, const char *s, long min, long max)
+{
+	char *end;
+	long v;
+
+	errno = 0;
+	v = strtol(s, &end, 10);
+	if (errno || end == s || *end || v < min || v > max)
+		die("--%s: '%s' is not a number between %ld and %ld", option, s, min, max);
+	return v;
+}
+
+/* Moves the calling process into the cgroup whose directory is given. */
+static inline void join_cgroup(const char *dir)
+{
+	char path[4096 + 16];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/cgroup.procs", dir);
+	fd = open(path, O_WRONLY);
+	if (fd < 0 || write(fd, "0\n", 2) != 2)
+		die("joining cgroup %s: %s", dir, strerror(errno));
+	close(fd);
+}
+
+static inline void *shared_alloc(size_t size)
+{
+	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE,
+		       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED)
+		die("allocating %zu bytes: %s", size, strerror(errno));
+	return p;
+}
+
+/* A child must not outlive a workload that was killed. */
+static inline pid_t fork_child(void)
+{
+	pid_t pid = fork();
+
+	if (pid < 0)
+		die("fork: %s", strerror(errno));
+	if (!pid)
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+	return pid;
+}
+
+#endif

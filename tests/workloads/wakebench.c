@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A fixed amount of waking up, and of being interrupted by the tick, counted in
+ * cycles of the time stamp counter.  In a guest under "-icount shift=0" one
+ * cycle is one guest instruction, so that two kernels compare exactly.
+ *
+ * A mean would carry whatever else the kernel did meanwhile, so the run is cut
+ * into short windows: the least window is the bare path, the median the usual
+ * one.
+ */
+#define _GNU_SOURCE
+#include "common.h"
+#include <linux/futex.h>
+
+static const char help[] =
+"Usage: wakebench [OPTION]... pipe|futex|timer|tick\n"
+"Prints cycles (instructions, under -icount shift=0) per wakeup or per tick as\n"
+"\"MODE windows W least L median M mean A\".\n"
+"\n"
+"  pipe    two processes hand a byte back and forth through two pipes\n"
+"  futex   two processes wake one another through a futex\n"
+"  timer   one process sleeps for the shortest time, woken by its timer\n"
+"  tick    one process runs and is interrupted by the tick\n"
+"\n"
+"  -w, --windows N      windows, or ticks, to count (2000)\n"
+"  -r, --rounds N       round trips, or sleeps, in one window (8)\n"
+"  -c, --cpus LIST      CPUs that both may use (all)\n"
+"  -g, --cgroup DIR     cgroup to join first\n"
+"  -h, --help           this text\n";
+
+static long windows = 2000, rounds = 8;
+static uint64_t *cost;
+
+static inline uint64_t cycles(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	return __builtin_ia32_rdtsc();
+#else
+	return now_ns();
+#endif
+}
+
+static int by_value(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Each window holds per_window wakeups or ticks. */
+static void report(const char *mode, long per_window)
+{
+	double sum = 0;
+
+	qsort(cost, windows, sizeof(*cost), by_value);
+	for (long i = 0; i < windows; i++)
+		sum += cost[i];
+	printf("%s windows %ld least %.2f median %.2f mean %.2f\n", mode, windows,
+	       (double)cost[0] / per_window, (double)cost[windows / 2] / per_window,
+	       sum / windows / per_window);
+}
+
+static void pass(int from, int to)
+{
+	char byte;
+
+	if (read(from, &byte, 1) != 1 || write(to, &byte, 1) != 1)
+		die("pipe: %s", strerror(errno));
+}
+
+static void bench_pipe(void)
+{
+	int there[2], back[2];
+	char byte = 0;
+	pid_t pid;
+
+	if (pipe(there) || pipe(back))
+		die("pipe: %s", strerror(errno));
+	pid = fork_child();
+	if (!pid)
+		for (;;)
+			pass(there[0], back[1]);
+
+	for (long w = -windows / 10; w < windows; w++) {
+		uint64_t t = cycles();
+
+		for (long r = 0; r < rounds; r++)
+			if (write(there[1], &byte, 1) != 1 || read(back[0], &byte, 1) != 1)
+				die("pipe: %s", strerror(errno));
+		if (w >= 0)
+			cost[w] = cycles() - t;
+	}
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	report("pipe", 2 * rounds);
+}
+
+static void futex_wait(uint32_t *word, uint32_t until)
+{
+	uint32_t v;
+
+	while ((v = __atomic_load_n(word, __ATOMIC_ACQUIRE)) != until)
+		syscall(SYS_futex, word, FUTEX_WAIT, v, NULL, NULL, 0);
+}
+
+static void futex_post(uint32_t *word, uint32_t value)
+{
+	__atomic_store_n(word, value, __ATOMIC_RELEASE);
+	syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+static void bench_futex(void)
+{
+	/* A page each, so that the two words hash to futex buckets alike on every run. */
+	uint32_t *there = shared_alloc(4096), *back = shared_alloc(4096), n = 0;
+	pid_t pid = fork_child();
+
+	if (!pid) {
+		for (;;) {
+			futex_wait(there, ++n);
+			futex_post(back, n);
+		}
+	}
+	for (long w = -windows / 10; w < windows; w++) {
+		uint64_t t = cycles();
+
+		for (long r = 0; r < rounds; r++) {
+			futex_post(there, ++n);
+			futex_wait(back, n);
+		}
+		if (w >= 0)
+			cost[w] = cycles() - t;
+	}
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	report("futex", 2 * rounds);
+}
+
+/*
+ * The CPU is idle while the process sleeps, and idle time passes as well: count
+ * what the process and the kernel ran by keeping the CPU busy with a process of
+ * the idle class, whose own work is known.
+ */
+static void bench_timer(void)
+{
+	uint64_t *beat = shared_alloc(4096);
+	pid_t pid = fork_child();
+
+	if (!pid) {
+		if (sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){ 0 }))
+			die("SCHED_IDLE: %s", strerror(errno));
+		/* Two instructions a turn: the addition and the jump. */
+		for (;;)
+			__asm__ volatile("addq $2, %0" : "+m"(*beat));
+	}
+	for (long w = -windows / 10; w < windows; w++) {
+		uint64_t t = cycles(), b = *(volatile uint64_t *)beat;
+
+		for (long r = 0; r < rounds; r++)
+			sleep_ns(1);
+		if (w >= 0)
+			cost[w] = cycles() - t - (*(volatile uint64_t *)beat - b);
+	}
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	report("timer", rounds);
+}
+
+/*
+ * A loop that only reads the counter advances it in equal steps; a larger step
+ * is an interruption, and what it is larger by is what the tick ran.
+ */
+static void bench_tick(void)
+{
+	uint64_t last = cycles(), step = UINT64_MAX;
+
+	for (int i = 0; i < 1000; i++) {
+		uint64_t t = cycles();
+
+		if (t - last < step)
+			step = t - last;
+		last = t;
+	}
+	last = cycles();
+	for (long w = -windows / 10; w < windows;) {
+		uint64_t t = cycles(), d = t - last;
+
+		last = t;
+		if (d < step + 200)
+			continue;
+		if (w >= 0)
+			cost[w] = d - step;
+		w++;
+		last = cycles();
+	}
+	report("tick", 1);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "windows", required_argument, NULL, 'w' },
+		{ "rounds", required_argument, NULL, 'r' },
+		{ "cpus", required_argument, NULL, 'c' },
+		{ "cgroup", required_argument, NULL, 'g' },
+		{ "help", no_argument, NULL, 'h' },
+		{ }
+	};
+	cpu_set_t cpus;
+	int c;
+
+	while ((c = getopt_long(argc, argv, "w:r:c:g:h", options, NULL)) != -1) {
+		switch (c) {
+		case 'w': windows = parse_number("windows", optarg, 1, 10000000); break;
+		case 'r': rounds = parse_number("rounds", optarg, 1, 1000000); break;
+		case 'c':
+			cpus = parse_cpus(optarg);
+			if (sched_setaffinity(0, sizeof(cpus), &cpus))
+				die("--cpus: %s", strerror(errno));
+			break;
+		case 'g': join_cgroup(optarg); break;
+		case 'h': fputs(help, stdout); return 0;
+		default: fputs(help, stderr); return 2;
+		}
+	}
+	if (optind != argc - 1) {
+		fputs(help, stderr);
+		return 2;
+	}
+	cost = calloc(windows, sizeof(*cost));
+	if (!cost)
+		die("out of memory");
+	if (!strcmp(argv[optind], "pipe"))
+		bench_pipe();
+	else if (!strcmp(argv[optind], "futex"))
+		bench_futex();
+	else if (!strcmp(argv[optind], "timer"))
+		bench_timer();
+	else if (!strcmp(argv[optind], "tick"))
+		bench_tick();
+	else
+		die("no such mode: %s", argv[optind]);
+	return 0;
+}
