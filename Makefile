@@ -23,7 +23,7 @@ setup: ## install the packages that building and testing need (as root)
 
 .PHONY: coslab
 coslab: ## build the developers' command, bin/coslab
-	@tools/setup.sh --check
+	@tools/setup.sh
 	@cd tools/cosched && $(GO) build -o ../../bin/ ./cmd/coslab
 
 .PHONY: kernel
