@@ -30,6 +30,10 @@ coslab: ## build the developers' command, bin/coslab
 kernel: coslab ## build the kernel; VARIANT=test|vanilla|off|debug|all, BASE=6.12
 	@$(COSLAB) kernel --base $(BASE) --variant $(VARIANT)
 
+.PHONY: lab
+lab: coslab ## build QEMU with parallel virtual time, for exact and repeatable guests
+	@$(COSLAB) lab
+
 .PHONY: demo
 demo: coslab ## watch clusters keep their home on 16 CPUs
 	@$(COSLAB) demo

@@ -22,6 +22,10 @@ type selftest struct {
 	online  int
 	maySkip []string
 	timeout time.Duration // 5 minutes when 0
+	shift   int           // how slow the guest's CPUs are: vm.VirtualTime
+	// parallel runs the guest's CPUs in parallel on the host instead, for races finer
+	// than a translation block.
+	parallel bool
 }
 
 func (s selftest) String() string {
@@ -45,7 +49,7 @@ func (s selftest) run(t *testing.T) (console string) {
 		s.timeout = 5 * time.Minute
 	}
 	program := filepath.Join(programs(t, "selftests"), "test_cosched_"+s.program)
-	res, err := vm.Run(t.Context(), vm.Config{
+	c := vm.Config{
 		Name:     t.Name(),
 		Kernel:   kernel(t, s.variant).Image,
 		Topology: topology(t, s.preset),
@@ -55,7 +59,12 @@ func (s selftest) run(t *testing.T) (console string) {
 		Timeout:  s.timeout,
 		// A warning of the kernel is a failure whatever the program saw.
 		FailOnReport: true,
-	})
+	}
+	if !s.parallel {
+		exact(&c)
+		c.Virtual.Shift = s.shift
+	}
+	res, err := vm.Run(t.Context(), c)
 	if res == nil {
 		t.Fatal(err)
 	}
@@ -119,7 +128,7 @@ func TestImplicit(t *testing.T) {
 		{program: "figures", cmdline: implicit},
 		{program: "hotplug", cmdline: implicit, maySkip: hotplugSkips},
 		{program: "delegation", cmdline: implicit},
-		{program: "churn", cmdline: implicit, args: []string{"-t", "churn_plain", "--seconds", "10"}},
+		{program: "churn", cmdline: implicit, args: []string{"-t", "churn_plain", "--seconds", "10"}, shift: 3},
 	})
 }
 
@@ -146,5 +155,5 @@ func TestUnknownMode(t *testing.T) {
 
 // A thousand clusters come and go under their tasks, and leave nothing behind.
 func TestChurn(t *testing.T) {
-	runSelftests(t, []selftest{{program: "churn", args: []string{"--seconds", "30"}, timeout: 10 * time.Minute}})
+	runSelftests(t, []selftest{{program: "churn", args: []string{"--seconds", "30"}, shift: 3, timeout: 10 * time.Minute}})
 }

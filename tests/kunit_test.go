@@ -10,11 +10,14 @@ import (
 
 // The KUnit suites, run by the kernel while it boots, pass.
 func TestKUnit(t *testing.T) {
-	res := guest(t, vm.Config{
+	c := vm.Config{
 		Topology: topology(t, "demo"), // some of them need eight CPUs
 		Cmdline:  []string{"kunit.enable=1", "kunit.filter_glob=cosched*"},
 		Command:  []string{"true"},
-	})
+	}
+	exact(&c)
+	c.Cmdline = append(c.Cmdline, "loglevel=7") // the results are on the console
+	res := guest(t, c)
 	report := parseKTAP(res.Console)
 	report.each(t)
 	for _, suite := range []string{"cosched", "cosched_cgroup"} {

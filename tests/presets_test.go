@@ -36,7 +36,7 @@ func TestPresets(t *testing.T) {
 		t.Run(p.Name, func(t *testing.T) {
 			top := p.Topology
 			// The scheduler shows its domains in debugfs only when it is told to be verbose.
-			out := sh(t, p.Name, reportTopology, func(c *vm.Config) { c.Cmdline = []string{"sched_verbose"} })
+			out := sh(t, p.Name, reportTopology, exact, func(c *vm.Config) { c.Cmdline = append(c.Cmdline, "sched_verbose") })
 			llc, core := map[string][]int{}, map[string][]int{}
 			var llcs, cores [][]int
 			nodes := map[int]string{}

@@ -17,6 +17,10 @@ needs=(
 	"/bin/busybox busybox-static"
 	"/usr/include/libelf.h libelf-dev" "/usr/include/openssl/ssl.h libssl-dev"
 	"/usr/include/sys/capability.h libcap-dev"
+	# QEMU with parallel virtual time
+	"ninja ninja-build" "dpkg-source dpkg-dev" "pkg-config pkg-config" "/usr/include/glib-2.0/glib.h libglib2.0-dev"
+	"/usr/include/libfdt.h libfdt-dev" "/usr/include/zlib.h zlib1g-dev" "/usr/share/seabios/bios-256k.bin seabios"
+	"/usr/share/qemu/linuxboot_dma.bin qemu-system-data"
 )
 
 have() {
@@ -33,6 +37,10 @@ for need in "${needs[@]}"; do
 done
 if [ -z "${COSCHED_LINUX_SOURCE:-}" ] && ! have /usr/src/linux-source-6.12.tar.xz; then
 	missing+=(linux-source-6.12)
+fi
+# QEMU's configure makes an environment of its own for meson.
+if ! have /usr/bin/python3 || ! /usr/bin/python3 -c 'import ensurepip, venv' 2>/dev/null; then
+	missing+=(python3-venv)
 fi
 # busybox of the package `busybox` needs shared libraries that a guest has not.
 if have /bin/busybox && have dpkg-query && ! dpkg-query -W busybox-static >/dev/null 2>&1; then

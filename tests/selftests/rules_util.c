@@ -119,16 +119,17 @@ const struct ru_topo *ru_topo(void)
 
 /* Workers */
 
-/* About a thousand instructions; why it ends with PAUSE is in rules_util.h. */
+/* Ten microseconds, nearly all of it in PAUSE: see rules_util.h. */
 static void unit_of_work(void)
 {
-	unsigned int i;
+	int i;
 
-	for (i = 500; i; i--)
-		__asm__ volatile("" : "+r"(i));
+	for (i = 0; i < 10; i++) {
 #if defined(__x86_64__)
-	__builtin_ia32_pause();
+		__builtin_ia32_pause();
 #endif
+		__asm__ volatile("" : "+r"(i));
+	}
 }
 
 /* Ends early on the signal that ru_wake() sends. */
@@ -426,21 +427,24 @@ double ru_idle(struct ru_gang *const *gangs, int n, const cpu_set_t *set,
 	       uint64_t from, uint64_t to)
 {
 	struct ru_interval *all;
-	int total = 0, k = 0, g, i, cpu;
+	int total = 0, workers = 0, g, i, cpu;
 	uint64_t idle = 0;
 
 	for (g = 0; g < n; g++)
-		for (i = 0; i < gangs[g]->n; i++) {
-			total += gangs[g]->w[i].nr_intervals;
-			if (gangs[g]->w[i].nr_intervals == RU_INTERVALS)
-				cs_fail("a worker ran out of intervals");
-		}
-	all = calloc(total + 1, sizeof(*all));
+		workers += gangs[g]->n;
+	all = calloc((size_t)workers * RU_INTERVALS, sizeof(*all));
+	if (!all)
+		cs_fail("no memory for the intervals of %d workers", workers);
 	for (g = 0; g < n; g++)
 		for (i = 0; i < gangs[g]->n; i++) {
-			memcpy(all + k, gangs[g]->w[i].interval,
-			       gangs[g]->w[i].nr_intervals * sizeof(*all));
-			k += gangs[g]->w[i].nr_intervals;
+			const struct ru_worker *w = &gangs[g]->w[i];
+			/* It works on, and there may be more of them at every look. */
+			int nr = __atomic_load_n(&w->nr_intervals, __ATOMIC_ACQUIRE);
+
+			if (nr == RU_INTERVALS)
+				cs_fail("a worker ran out of intervals");
+			memcpy(all + total, w->interval, nr * sizeof(*all));
+			total += nr;
 		}
 	qsort(all, total, sizeof(*all), by_from);
 	for (cpu = 0; cpu < RU_CPUS; cpu++) {

@@ -7,9 +7,9 @@
  * note in shared memory on which CPU they were and when.  What a test asserts
  * comes from there, from cosched.stat and from tracepoints; never from how
  * fast something went.  Times are the guest's: tests that state a deadline run
- * under -icount, where the guest's clock counts instructions and the vCPUs
- * advance together, because every unit of work ends with PAUSE, at which QEMU
- * turns to the next vCPU.
+ * in parallel virtual time, where the guest's clock is no matter of the host's
+ * speed.  There a PAUSE is set to take a microsecond: workers spin with it, so
+ * that a busy CPU costs the host next to nothing.
  */
 #ifndef RULES_UTIL_H
 #define RULES_UTIL_H

@@ -4,7 +4,7 @@
  * home, how soon idle CPUs are used and strays come back, how often threads
  * move between LLC domains, what a cluster costs in memory.
  *
- * Meant for a guest under -icount; see rules_util.h. Every measured value is
+ * Meant for a guest in parallel virtual time; see rules_util.h. Every measured value is
  * printed as "# figure NAME VALUE UNIT". The tests called "work" run on a
  * kernel without cosched as well, for comparison.
  */

@@ -3,7 +3,7 @@
  * The rules of placement, one by one; the numbers are those of the design
  * (Documentation/admin-guide/cosched-design.rst). Every test works on any
  * machine with two LLC domains or more, and asserts on counters, tracepoints
- * and shares of CPU time. Meant for a guest under -icount; see rules_util.h.
+ * and shares of CPU time. Meant for a guest in parallel virtual time; see rules_util.h.
  *
  * In all of them, "home" is an LLC domain (or a part of it), blockers are
  * spinners pinned in no cluster, and a waker sleeps and wakes many times.
@@ -87,6 +87,15 @@ static void show(const struct seen *s)
 static cpu_set_t outside_of(const cpu_set_t *home)
 {
 	return ru_minus(&ru_topo()->online, home);
+}
+
+/* What is to be idle for others, this program does not run on. Until the test's end. */
+static void keep_off(const cpu_set_t *set)
+{
+	cpu_set_t rest = outside_of(set);
+
+	if (sched_setaffinity(0, sizeof(rest), &rest))
+		cs_fail("sched_setaffinity: %s", strerror(errno));
 }
 
 /* Rule 1: home first */
@@ -350,6 +359,7 @@ static void rule2_nearest_first(const char *top)
 	ru_prefer(top, &home);
 	ru_gang(&(struct ru_gang_opts){
 		.n = CPU_COUNT(&home), .cg = top, .start = home, .one_each = true });
+	keep_off(&llc);
 	cs_sleep_ms(SETTLE_MS);
 	for (i = 0; i < 10; i++) {
 		struct ru_trace trace;
@@ -357,8 +367,6 @@ static void rule2_nearest_first(const char *top)
 			.n = 1, .cg = top, .start = home, .one_each = true,
 			.busy_us = WAKER_BUSY_US, .sleep_us = 20000 });
 
-		/* What this program did itself since the last round is to decay. */
-		cs_sleep_ms(150);
 		/* While it waits for a CPU an idle one may pull it: so, asleep. */
 		while (cs_task_state(g->w[0].tid) != 'S')
 			cs_sleep_ms(1);
@@ -373,7 +381,8 @@ static void rule2_nearest_first(const char *top)
 	cs_diag("%d spills, %d of them to the rest of home's LLC domain", spills, close);
 	/* One may have woken between the look at its state and its leave to go. */
 	REQUIRE(spills >= 8, "only %d of 10 wakers spilled from a full home", spills);
-	REQUIRE(close == spills, "spilled past idle CPUs of home's own LLC domain");
+	/* Where only one CPU is near, a kernel thread may have run on it for a moment. */
+	REQUIRE(close >= spills - (CPU_COUNT(&near) == 1), "spilled past idle CPUs of home's own LLC domain");
 }
 
 /* A CPU idle for a moment in a domain that is busy on average is not taken. */
@@ -435,13 +444,13 @@ static void rule3_stray_stays(const char *top)
 	ru_prefer(top, &home);
 	block(&home, 1);
 	g = wakers(top, 1, &start);
+	keep_off(&start);
 	cs_sleep_ms(SETTLE_MS);
 	ru_allow(g, &topo->online);
 	ru_mark(g, &mark);
 	s = watch(g, 300);
 	show(&s);
-	/* Another idle CPU outside may pull it while this program runs on its CPU. */
-	REQUIRE(placed(&s, "stay") >= 95, "a stray's wakeups leave its idle CPU");
+	REQUIRE(placed_to(&s, "stay", &start) >= 95, "a stray's wakeups leave its idle CPU");
 	REQUIRE(ru_share(g, &mark, &rest) >= 95, "a stray leaves its idle CPU for a full home");
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * A fixed amount of waking up, and of being interrupted by the tick, counted in
- * cycles of the time stamp counter.  In a guest under "-icount shift=0" one
+ * cycles of the time stamp counter.  In a guest in parallel virtual time, one
  * cycle is one guest instruction, so that two kernels compare exactly.
  *
  * A mean would carry whatever else the kernel did meanwhile, so the run is cut
@@ -14,7 +14,7 @@
 
 static const char help[] =
 "Usage: wakebench [OPTION]... pipe|futex|timer|tick\n"
-"Prints cycles (instructions, under -icount shift=0) per wakeup or per tick as\n"
+"Prints cycles (instructions, in parallel virtual time) per wakeup or per tick as\n"
 "\"MODE windows W least L median M mean A\".\n"
 "\n"
 "  pipe    two processes hand a byte back and forth through two pipes\n"

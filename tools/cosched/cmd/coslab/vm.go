@@ -52,7 +52,10 @@ func runVM(ctx context.Context, args []string) error {
 	online := fs.Int("online", 0, "bring up only this `number` of CPUs, the others can be put online")
 	cmdline := fs.String("append", "", "more kernel `parameters`")
 	timeout := fs.Duration("timeout", vm.DefaultTimeout, "give up after this `time`")
-	icount := fs.Bool("icount", false, "count instructions: one per nanosecond of guest time, deterministic")
+	virtual := fs.Bool("virtual", false, "run in parallel virtual time: every run with the same seed is the same")
+	shift := fs.Int("shift", 0, "with --virtual, an instruction takes 2 to the power of this `number`, in ns; 0 to 10")
+	seed := fs.Uint64("seed", 1, "with --virtual, the `number` that decides between CPUs at the same time")
+	pause := fs.Duration("pause", 0, "with --virtual, the `time` that PAUSE takes (default 50ns)")
 	report := fs.Bool("fail-on-report", true, "fail when the kernel reports a problem on the console")
 	verbose := fs.Bool("console", false, "show the kernel's console on standard error")
 	var with, files, env listFlag
@@ -70,12 +73,18 @@ func runVM(ctx context.Context, args []string) error {
 		return errors.New("no PROGRAM to run (coslab vm --help says more)")
 	}
 	c := vm.Config{
-		MemoryMB: *memory, Cmdline: strings.Fields(*cmdline), Online: *online, Icount: *icount,
+		MemoryMB: *memory, Cmdline: strings.Fields(*cmdline), Online: *online,
 		Command: fs.Args(), Programs: with, Env: env, Timeout: *timeout, FailOnReport: *report,
 		Stdout: os.Stdout, Stderr: os.Stderr,
 	}
 	if *verbose {
 		c.Console = os.Stderr
+	}
+	if *virtual {
+		if *shift < 0 || *shift > 10 {
+			return fmt.Errorf("--shift %d: 0 to 10", *shift)
+		}
+		c.Virtual = &vm.VirtualTime{Shift: *shift, Seed: *seed, Pause: *pause}
 	}
 	p, err := vm.Find(*preset)
 	if err != nil {

@@ -326,7 +326,7 @@ func (b *builder) relock(ctx context.Context, f *os.File, how int) error {
 			return fmt.Errorf("locking %s: %w", f.Name(), err)
 		}
 		if !told {
-			fmt.Fprintf(b.out, "kernel: waiting for another build of Linux %s\n", b.opt.Base)
+			fmt.Fprintf(b.out, "waiting for another build in %s\n", b.base)
 			told = true
 		}
 		select {
@@ -377,7 +377,7 @@ func (b *builder) prepare(ctx context.Context, patched bool) (src source, empty 
 
 // tree is the patched tree of this clone, as it should be.
 func (b *builder) tree(src source) (*tree, error) {
-	t := &tree{pristine: src, dir: filepath.Join(b.base, "tree"), root: b.opt.Root, base: b.opt.Base}
+	t := &tree{pristine: src, dir: filepath.Join(b.base, "tree"), root: b.opt.Root, product: "Linux", base: b.opt.Base}
 	var err error
 	if t.patches, err = readSeries(filepath.Join(b.opt.Root, "patches", "linux-"+b.opt.Base)); err != nil {
 		return nil, err

@@ -17,7 +17,8 @@ type progress struct {
 	out    io.Writer
 	log    io.Writer
 	name   string
-	expect int // steps of the last full build; 0 when unknown
+	expect int            // steps of the last full build; 0 when unknown
+	step   *regexp.Regexp // a line that tells of a step; what it works on is the last group
 	tty    bool
 	start  time.Time
 
@@ -40,7 +41,7 @@ const (
 
 func newProgress(out, log io.Writer, name string, expect int) *progress {
 	p := &progress{out: out, log: log, name: name, expect: expect, tty: isTerminal(out),
-		start: time.Now(), part: map[bool][]byte{}, done: make(chan struct{})}
+		step: makeStep, start: time.Now(), part: map[bool][]byte{}, done: make(chan struct{})}
 	p.wg.Add(1)
 	go p.run()
 	return p
@@ -92,7 +93,8 @@ func (p *progress) line() string {
 	return fmt.Sprintf("%s: %d steps%s, %d:%02d  %s", p.name, p.n, of, int(t.Minutes()), int(t.Seconds())%60, p.what)
 }
 
-var step = regexp.MustCompile(`^  [A-Z]{2,10} +(?:\[M\] +)?(\S+)`)
+// makeStep is a step of the kernel's make.
+var makeStep = regexp.MustCompile(`^  [A-Z]{2,10} +(?:\[M\] +)?(\S+)`)
 
 // Write takes make's standard output.
 func (p *progress) Write(b []byte) (int, error) { return p.take(b, false) }
@@ -120,9 +122,9 @@ func (p *progress) take(b []byte, stderr bool) (int, error) {
 		}
 		line := string(data[:i])
 		data = data[i+1:]
-		if m := step.FindStringSubmatch(line); m != nil {
+		if m := p.step.FindStringSubmatch(line); m != nil {
 			p.n++
-			p.what = m[1]
+			p.what = m[len(m)-1]
 			continue // the error below is what matters, not the steps around it
 		}
 		if stderr {

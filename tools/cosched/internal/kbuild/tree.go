@@ -20,6 +20,7 @@ type tree struct {
 	pristine source
 	dir      string
 	root     string   // the repository
+	product  string   // Linux; QEMU
 	base     string   // 6.12
 	patches  []string // paths, in order
 	overlay  []string // paths relative to root
@@ -197,7 +198,7 @@ func (t *tree) want(ctx context.Context) (map[string][]byte, error) {
 	}
 	for _, rel := range t.overlay {
 		if _, err := os.Stat(filepath.Join(t.pristine.dir, rel)); err == nil {
-			return nil, fmt.Errorf("%s exists in Linux %s already: change it with a patch, the overlay holds new files only", rel, t.pristine.version)
+			return nil, fmt.Errorf("%s exists in %s %s already: change it with a patch, the overlay holds new files only", rel, t.product, t.pristine.version)
 		}
 		if _, both := want[rel]; both {
 			return nil, fmt.Errorf("%s is in the overlay and in a patch: it can be in one of them only", rel)
@@ -289,7 +290,7 @@ func (t *tree) applyOne(ctx context.Context, stage, path, text string) error {
 				return fmt.Errorf("running patch: %w", err)
 			}
 			return &PatchError{
-				Patch: t.rel(path), Version: t.pristine.version, Base: t.base,
+				Patch: t.rel(path), Product: t.product, Version: t.pristine.version, Base: t.base,
 				Pristine: t.pristine.dir, Series: t.rel(filepath.Dir(path)),
 				Failures: failures(string(out), text), Output: string(out),
 			}
@@ -314,9 +315,10 @@ type Failure struct {
 	Why  string // instead of a hunk: the file is missing, or has the change already
 }
 
-// PatchError says which patch, file and hunk does not apply to which kernel.
+// PatchError says which patch, file and hunk does not apply to which source.
 type PatchError struct {
 	Patch    string
+	Product  string // Linux or QEMU
 	Version  string
 	Base     string
 	Pristine string
@@ -327,7 +329,7 @@ type PatchError struct {
 
 func (e *PatchError) Error() string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "%s does not apply to Linux %s:\n", e.Patch, e.Version)
+	fmt.Fprintf(&s, "%s does not apply to %s %s:\n", e.Patch, e.Product, e.Version)
 	for _, f := range e.Failures {
 		switch {
 		case f.Why != "":
@@ -340,11 +342,11 @@ func (e *PatchError) Error() string {
 		fmt.Fprintf(&s, "  patch says:\n    %s\n", strings.ReplaceAll(strings.TrimSpace(e.Output), "\n", "\n    "))
 	}
 	fmt.Fprintf(&s, `The source has moved under it. Refresh it with quilt, in a copy of the source:
-  cp -r %s /tmp/linux-%s && cd /tmp/linux-%s
+  cp -r %s /tmp/%s && cd /tmp/%s
   export QUILT_PATCHES=CLONE/%s    # CLONE: this repository
   quilt push -a                    # stops at the patch
   quilt push -f                    # then put in by hand what is in the .rej files
-  quilt refresh`, e.Pristine, e.Base, e.Base, e.Series)
+  quilt refresh`, e.Pristine, filepath.Base(e.Series), filepath.Base(e.Series), e.Series)
 	return s.String()
 }
 

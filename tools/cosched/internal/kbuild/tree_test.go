@@ -27,7 +27,7 @@ func newFake(t *testing.T) *fake {
 	write(t, filepath.Join(pristine, "kernel/sched/core.c"), "core\n")
 	f.tree = tree{
 		pristine: source{dir: pristine, version: "6.12.1-1", hash: "pristine"},
-		dir:      filepath.Join(cache, "tree-x"), root: f.root, base: "6.12",
+		dir:      filepath.Join(cache, "tree-x"), root: f.root, product: "Linux", base: "6.12",
 	}
 	return f
 }

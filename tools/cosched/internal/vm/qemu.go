@@ -34,7 +34,7 @@ func qemuBinary() string {
 
 // qemuArgs makes QEMU's command line. Its four extra files, from 3 on, are
 // console, standard output, standard error and status.
-func qemuArgs(c Config, accel, initrd string) []string {
+func qemuArgs(c Config, e emulator, initrd string) []string {
 	t := c.Topology
 	mem := c.MemoryMB
 	if mem == 0 {
@@ -52,17 +52,22 @@ func qemuArgs(c Config, accel, initrd string) []string {
 		"-smp", fmt.Sprintf("%d,sockets=%d,dies=%d,cores=%d,threads=%d", t.CPUs(), t.Sockets, t.Dies, t.Cores, t.Threads),
 		"-m", strconv.Itoa(mem),
 		"-kernel", c.Kernel, "-initrd", initrd,
-		"-append", kernelCmdline(c, accel),
-		"-device", "virtio-serial-pci",
+		"-append", kernelCmdline(c, e.accel),
+		"-accel", e.accel,
 	}
-	if c.Icount {
-		// Nothing of the host gets in: neither its clock nor its entropy.
-		args = append(args, "-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off",
-			"-rtc", "base=2020-01-01T00:00:00,clock=vm", "-seed", "1", "-object", "rng-builtin,id=rng")
+	for _, dir := range e.firmware {
+		args = append(args, "-L", dir)
+	}
+	if v := c.Virtual; v != nil {
+		// Nothing of the host gets in: neither its clock nor its entropy, nor the time
+		// at which its other threads serve a queue. RDRAND follows -seed.
+		args = append(args, "-icount", fmt.Sprintf("shift=%d", v.Shift),
+			"-rtc", "base=2020-01-01T00:00:00,clock=vm", "-seed", strconv.FormatUint(v.Seed, 10),
+			"-device", "virtio-serial-pci,ioeventfd=off")
 	} else {
-		args = append(args, "-accel", accel, "-object", "rng-random,id=rng,filename=/dev/urandom")
+		args = append(args, "-device", "virtio-serial-pci",
+			"-object", "rng-random,id=rng,filename=/dev/urandom", "-device", "virtio-rng-pci,rng=rng")
 	}
-	args = append(args, "-device", "virtio-rng-pci,rng=rng")
 	if nodes > 1 {
 		for n, cpus := range t.NodeCPUs() {
 			args = append(args,
@@ -92,6 +97,9 @@ func qemuArgs(c Config, accel, initrd string) []string {
 	return append(args, c.QEMUArgs...)
 }
 
+// kernelHZ is CONFIG_HZ of configs/base.config.
+const kernelHZ = 1000
+
 // kernelCmdline makes the kernel's command line; the caller's parameters come last and win.
 func kernelCmdline(c Config, accel string) string {
 	args := []string{
@@ -101,6 +109,10 @@ func kernelCmdline(c Config, accel string) string {
 	}
 	if strings.HasPrefix(accel, "tcg") {
 		args = append(args, "no_timer_check")
+	}
+	if c.Virtual != nil {
+		// Its TSC counts nanoseconds. Each CPU would spend 60 ms in finding that out.
+		args = append(args, "lpj="+strconv.Itoa(1_000_000_000/kernelHZ))
 	}
 	if c.Online > 0 {
 		args = append(args, "maxcpus="+strconv.Itoa(c.Online))
@@ -115,14 +127,14 @@ func kernelCmdline(c Config, accel string) string {
 // QEMU before 8.1, with a host thread for each CPU, can translate that int3 on
 // one CPU just while another replaces it, and keeps the translation: the guest then
 // dies of an int3 that is no longer there. On a busy host that is one boot in ten.
-func staleCode(ctx context.Context, c Config, accel string, res *Result) bool {
-	if accel != accelTCG || c.Icount || res == nil || len(res.Reports) == 0 || !strings.Contains(res.Reports[0], "int3: ") {
+func staleCode(ctx context.Context, e emulator, res *Result) bool {
+	if e.accel != accelTCG || res == nil || len(res.Reports) == 0 || !strings.Contains(res.Reports[0], "int3: ") {
 		return false
 	}
 	// The byte before the instruction pointer is where the int3 was. If it is there
 	// still (cc), it is the kernel's own fault.
 	m := trapCode.FindStringSubmatch(res.Console)
-	return m != nil && m[1] != "cc" && qemuOlder(ctx, 8, 1)
+	return m != nil && m[1] != "cc" && qemuOlder(ctx, e.binary, 8, 1)
 }
 
 var trapCode = regexp.MustCompile(`Oops: int3: (?s:.*?)Code: (?:[0-9a-f]{2} )*([0-9a-f]{2}) <[0-9a-f]{2}>`)
@@ -130,8 +142,8 @@ var trapCode = regexp.MustCompile(`Oops: int3: (?s:.*?)Code: (?:[0-9a-f]{2} )*([
 var qemuVersion = regexp.MustCompile(`version (\d+)\.(\d+)`)
 
 // qemuOlder tells whether QEMU is known to be older than a version.
-func qemuOlder(ctx context.Context, major, minor int) bool {
-	out, err := exec.CommandContext(ctx, qemuBinary(), "--version").Output()
+func qemuOlder(ctx context.Context, binary string, major, minor int) bool {
+	out, err := exec.CommandContext(ctx, binary, "--version").Output()
 	m := qemuVersion.FindSubmatch(out)
 	if err != nil || m == nil {
 		return false
@@ -142,6 +154,37 @@ func qemuOlder(ctx context.Context, major, minor int) bool {
 }
 
 const accelTCG = "tcg,thread=multi"
+
+// emulator is the QEMU that runs a guest, and how.
+type emulator struct {
+	binary   string
+	accel    string   // the value of -accel
+	firmware []string // directories with firmware, where QEMU does not know them itself
+}
+
+// emulatorFor chooses it: the distribution's QEMU, or the project's own for virtual time.
+func emulatorFor(ctx context.Context, c Config) (emulator, error) {
+	v := c.Virtual
+	if v == nil {
+		accel, err := accelFor(ctx, c)
+		return emulator{binary: qemuBinary(), accel: accel}, err
+	}
+	q, err := kbuild.FindQEMU(kbuild.Options{})
+	if err != nil {
+		q, err = kbuild.BuildQEMU(ctx, kbuild.Options{})
+	}
+	if err != nil {
+		return emulator{}, err
+	}
+	accel := fmt.Sprintf("tcg,thread=single,parallel-time=on,time-seed=%d", v.Seed)
+	if v.Pause > 0 {
+		accel += fmt.Sprintf(",time-pause=%d", v.Pause.Nanoseconds())
+	}
+	if v.Quantum > 0 {
+		accel += fmt.Sprintf(",time-quantum=%d", v.Quantum.Nanoseconds())
+	}
+	return emulator{q.Binary, accel, q.Firmware}, nil
+}
 
 var accelProbe struct {
 	sync.Mutex
@@ -200,7 +243,7 @@ func probeKVM(ctx context.Context, kernel string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	_, err = boot(ctx, c, "kvm", initrd)
+	_, err = boot(ctx, c, emulator{binary: qemuBinary(), accel: "kvm"}, initrd)
 	accelProbe.done, accelProbe.err = true, err
 	return err
 }

@@ -47,9 +47,9 @@ type Config struct {
 	MemoryMB int      // at least 64 per NUMA node; 1024 plus 16 per CPU when 0
 	Cmdline  []string // more kernel parameters
 	Online   int      // CPUs brought up at boot (maxcpus=); the rest can be put online later; 0 means all
-	// Icount makes guest time an exact count of executed instructions, one per
-	// nanosecond (-icount shift=0): deterministic, one host thread for all CPUs.
-	Icount   bool
+	// Virtual runs the guest in parallel virtual time, on the QEMU that `make lab`
+	// builds (and this does when it is not there yet).
+	Virtual  *VirtualTime
 	QEMUArgs []string // more arguments for QEMU, such as a plugin
 
 	// Command is the program and its arguments. A name with a slash that exists
@@ -69,6 +69,21 @@ type Config struct {
 	FailOnReport bool
 	// Exclusive keeps other guests from running at the same time, for what is timed.
 	Exclusive bool
+}
+
+// VirtualTime makes a guest's time a count of what each of its CPUs executes. The
+// guest's CPUs work at the same time, as it sees it, and what it does is the same
+// in every run, whatever else the host does. One host thread executes all CPUs.
+type VirtualTime struct {
+	// Shift says how long an instruction takes: 2 to the power of Shift, in
+	// nanoseconds, 0 to 10. A guest with slower CPUs ends sooner.
+	Shift int
+	Seed  uint64 // of QEMU's choices between CPUs; another one makes another run
+	// Pause is what the guest's PAUSE takes; QEMU's default, 50 ns, when 0. The longer,
+	// the fewer instructions a program has that spins with it.
+	Pause time.Duration
+	// Quantum is how far the clocks of two busy CPUs may be apart; QEMU's default, 10 us, when 0.
+	Quantum time.Duration
 }
 
 // File is a file put into the guest.
@@ -150,7 +165,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	if err := writeInitramfs(initrd, c); err != nil {
 		return nil, fmt.Errorf("guest %s: building its initramfs: %w", c.Name, err)
 	}
-	accel, err := accelFor(ctx, c)
+	e, err := emulatorFor(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -162,9 +177,9 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	for attempt := 1; ; attempt++ {
 		// The wait for a slot is not the guest's time.
 		timed, cancel := context.WithTimeout(ctx, c.Timeout)
-		res, err := boot(timed, c, accel, initrd)
+		res, err := boot(timed, c, e, initrd)
 		cancel()
-		if attempt == maxAttempts || !staleCode(ctx, c, accel, res) {
+		if attempt == maxAttempts || !staleCode(ctx, e, res) {
 			return res, err
 		}
 		fmt.Fprintf(os.Stderr, "guest %s: this QEMU, older than 8.1, ran code that the guest's kernel had just patched; starting again\n", c.Name)
@@ -175,7 +190,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 const maxAttempts = 4
 
 // boot runs QEMU until the guest powers off or something goes wrong.
-func boot(ctx context.Context, c Config, accel, initrd string) (*Result, error) {
+func boot(ctx context.Context, c Config, e emulator, initrd string) (*Result, error) {
 	start := time.Now()
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
@@ -192,7 +207,7 @@ func boot(ctx context.Context, c Config, accel, initrd string) (*Result, error) 
 		w    io.Writer
 	}{{"console", watch}, {portStdout, &stdout}, {portStderr, &stderr}, {portStatus, &status}}
 
-	cmd := exec.CommandContext(ctx, qemuBinary(), qemuArgs(c, accel, initrd)...)
+	cmd := exec.CommandContext(ctx, e.binary, qemuArgs(c, e, initrd)...)
 	cmd.Stderr = &qemuErr
 	// QEMU dies with this process, and never sees the terminal's interrupt first.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
