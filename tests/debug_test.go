@@ -9,8 +9,7 @@ import (
 // tests of the files and the churn without a report. It is several times slower,
 // so what compares figures with time is left to the kernel without the checks.
 func TestDebugKernel(t *testing.T) {
-	long(t)
-	const long = 20 * time.Minute
+	const limit = 20 * time.Minute
 	var list []selftest
 	for _, s := range []selftest{
 		{program: "files"},
@@ -20,10 +19,14 @@ func TestDebugKernel(t *testing.T) {
 		{program: "modes", args: []string{"-t", "ordinary_"}},
 		{name: "implicit", program: "modes", args: []string{"-t", "implicit_"}, cmdline: []string{"cgroup.cosched=implicit"}},
 		{name: "figures", program: "figures", args: []string{"-t", "stat_"}},
-		{program: "churn", args: []string{"-t", "churn_", "--seconds", "60"}},
+		{program: "churn", args: []string{"-t", "churn_", "--seconds", churnSeconds()}, shift: 4},
 	} {
-		s.variant, s.timeout = "debug", long
+		s.variant, s.timeout = "debug", limit
 		list = append(list, s)
+	}
+	if long() {
+		list = append(list, selftest{name: "churn in parallel", program: "churn", parallel: true,
+			args: []string{"-t", "churn_", "--seconds", "60"}, variant: "debug", timeout: limit})
 	}
 	runSelftests(t, list)
 }

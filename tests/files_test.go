@@ -140,7 +140,7 @@ func TestDisabledAtBoot(t *testing.T) {
 // A mode that does not exist is reported and leaves the default in force.
 func TestUnknownMode(t *testing.T) {
 	const word = "telepathic"
-	console := selftest{program: "modes", args: []string{"-t", "ordinary_"}, cmdline: []string{"cgroup.cosched=" + word}}.run(t)
+	console := selftest{program: "modes", args: []string{"-t", "ordinary_"}, cmdline: []string{"cgroup.cosched=" + word, "loglevel=7"}}.run(t)
 	reported := false
 	for line := range strings.Lines(console) {
 		// The kernel prints its command line in any case.
@@ -153,7 +153,14 @@ func TestUnknownMode(t *testing.T) {
 	}
 }
 
+func churnSeconds() string {
+	if long() {
+		return "30"
+	}
+	return "8"
+}
+
 // A thousand clusters come and go under their tasks, and leave nothing behind.
 func TestChurn(t *testing.T) {
-	runSelftests(t, []selftest{{program: "churn", args: []string{"--seconds", "30"}, shift: 3, timeout: 10 * time.Minute}})
+	runSelftests(t, []selftest{{program: "churn", args: []string{"--seconds", churnSeconds()}, shift: 3, timeout: 20 * time.Minute}})
 }

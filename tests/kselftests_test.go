@@ -192,7 +192,6 @@ func (o outcomes) runKernelTest(t *testing.T, image, name, program, preset strin
 // task has to do first, and fails on either kernel in half of the runs), so what
 // differs is run again, and is worse only if no run gave what the unmodified kernel gave.
 func TestKernelSelftests(t *testing.T) {
-	long(t)
 	if testing.Short() {
 		t.Skip("takes minutes")
 	}

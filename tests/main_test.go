@@ -141,11 +141,13 @@ func programs(t testing.TB, dir string) string {
 	return out
 }
 
-// long skips a test that takes many minutes, unless COSCHED_LONG is set: make
-// test-long runs all.
-func long(t *testing.T) {
-	t.Helper()
-	if os.Getenv("COSCHED_LONG") == "" {
-		t.Skip("takes long: make test-long")
+// long tells whether to take an hour for it: make test-long.
+func long() bool { return os.Getenv("COSCHED_LONG") != "" }
+
+// seeds are those that a test of placement runs with, each another interleaving.
+func seeds() []uint64 {
+	if long() {
+		return []uint64{1, 2, 3, 4, 5}
 	}
+	return []uint64{1}
 }

@@ -45,7 +45,7 @@ func parseFigures(out []byte) figures {
 
 // placement runs a C program of placement tests in an exact guest, makes each of
 // its tests a subtest, and returns its figures.
-func placement(t *testing.T, program string, c vm.Config, maySkip ...string) figures {
+func placement(t *testing.T, program string, seed uint64, c vm.Config, maySkip ...string) figures {
 	t.Helper()
 	path := filepath.Join(programs(t, "selftests"), "test_cosched_"+program)
 	c.Command = append([]string{path}, c.Command...)
@@ -55,6 +55,7 @@ func placement(t *testing.T, program string, c vm.Config, maySkip ...string) fig
 		c.Kernel = kernel(t, "test").Image
 	}
 	exact(&c)
+	c.Virtual.Seed = seed
 	res, err := vm.Run(t.Context(), c)
 	if res == nil {
 		t.Fatal(err)
@@ -71,6 +72,21 @@ func placement(t *testing.T, program string, c vm.Config, maySkip ...string) fig
 	return parseFigures(res.Stdout)
 }
 
+// forSeeds runs a test of placement with each of the seeds: with one as NAME, with
+// several as NAME/seed=N.
+func forSeeds(t *testing.T, name string, f func(t *testing.T, seed uint64)) {
+	for _, seed := range seeds() {
+		sub := name
+		if len(seeds()) > 1 {
+			sub += "/seed=" + strconv.FormatUint(seed, 10)
+		}
+		t.Run(sub, func(t *testing.T) {
+			t.Parallel()
+			f(t, seed)
+		})
+	}
+}
+
 // Rules 1 to 8 and 10 hold. Each is a test of selftests/test_cosched_rules.c, or
 // several; what it checks is said there.
 func TestRules(t *testing.T) {
@@ -84,15 +100,15 @@ func TestRules(t *testing.T) {
 		"paper":    {neighbours, cores, cookies, isolated},
 		"smt8":     {neighbours, isolated},
 		"cfs-talk": {cores, cookies, isolated},
+		"demo":     {cores, cookies, isolated},
 	} {
-		t.Run(preset, func(t *testing.T) {
-			t.Parallel()
-			placement(t, "rules", vm.Config{Topology: topology(t, preset)}, maySkip...)
+		forSeeds(t, preset, func(t *testing.T, seed uint64) {
+			placement(t, "rules", seed, vm.Config{Topology: topology(t, preset)}, maySkip...)
 		})
 	}
 	t.Run("isolcpus", func(t *testing.T) {
 		t.Parallel()
-		placement(t, "rules", vm.Config{
+		placement(t, "rules", 1, vm.Config{
 			Topology: topology(t, "paper"),
 			Cmdline:  []string{"isolcpus=domain,3"},
 			Command:  []string{"-t", isolated},

@@ -207,10 +207,6 @@ static void work(struct ru_gang *g, struct ru_worker *w, int nr)
 		}
 		w->cpu = cpu;
 		w->beat = t;
-		if (!CPU_ISSET(cpu, &g->watch))
-			w->outside = t;
-		else if (w->inside <= w->outside)
-			w->inside = t;
 		if (g->log)
 			note_interval(w, cpu, t, t, stayed);
 		last = t;

@@ -69,8 +69,6 @@ struct ru_worker {
 	volatile pid_t tid;
 	volatile int cpu;
 	volatile uint64_t beat;			/* last time it ran */
-	volatile uint64_t outside;		/* last time it ran outside g->watch */
-	volatile uint64_t inside;		/* first time in it since then */
 	volatile uint64_t cycles;		/* sleeps so far */
 	volatile uint64_t ran_ns[RU_CPUS];
 	volatile int nr_intervals;
@@ -100,7 +98,7 @@ struct ru_gang_opts {
 	int policy;			/* SCHED_OTHER, SCHED_IDLE or SCHED_FIFO */
 	bool processes;
 	bool log;
-	cpu_set_t watch;		/* what inside and outside refer to */
+	cpu_set_t watch;		/* where the test wants to see them */
 };
 
 /* Returns when every worker runs on a CPU that it may start on. */

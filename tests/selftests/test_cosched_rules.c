@@ -367,6 +367,8 @@ static void rule2_nearest_first(const char *top)
 			.n = 1, .cg = top, .start = home, .one_each = true,
 			.busy_us = WAKER_BUSY_US, .sleep_us = 20000 });
 
+		/* What the waker of the last round left behind there is to decay. */
+		cs_sleep_ms(150);
 		/* While it waits for a CPU an idle one may pull it: so, asleep. */
 		while (cs_task_state(g->w[0].tid) != 'S')
 			cs_sleep_ms(1);
@@ -527,7 +529,8 @@ static void rule5_idle_cpu_pulls(const char *top)
 	int n = 2 * CPU_COUNT(&home);
 	struct ru_mark mark;
 	struct ru_trace trace;
-	long long pulled;
+	long long pulled, before;
+	int traced;
 	double used;
 	struct ru_gang *g;
 
@@ -538,17 +541,18 @@ static void rule5_idle_cpu_pulls(const char *top)
 	ru_trace_start();
 	ru_allow(g, &topo->online);
 	cs_sleep_ms(200);
+	before = cs_stat(top, "tasks_pulled") - pulled;
 	ru_trace_stop(&trace);
 	pulled = cs_stat(top, "tasks_pulled") - pulled;
+	traced = ru_count(&trace, g, "cosched_pull", NULL);
 	ru_mark(g, &mark);
 	cs_sleep_ms(500);
 	used = percent(ru_ran(g, &mark, &topo->online), n * (double)(ru_now() - mark.at));
 	cs_diag("%d threads used %.1f%% of %d CPUs; tasks_pulled %lld", n, used, n, pulled);
 	REQUIRE(used >= 93, "threads wait at home while CPUs are idle");
 	REQUIRE(pulled >= 1, "tasks_pulled did not count");
-	REQUIRE(ru_count(&trace, g, "cosched_pull", NULL) == pulled,
-		"%d cosched_pull events, tasks_pulled counts %lld",
-		ru_count(&trace, g, "cosched_pull", NULL), pulled);
+	REQUIRE(traced >= before && traced <= pulled,
+		"%d cosched_pull events, tasks_pulled counts %lld", traced, pulled);
 	REQUIRE(ru_count(&trace, g, "cosched_pull", "idle") >= 1, "no pull by an idle CPU traced");
 }
 

@@ -25,6 +25,7 @@
 #define NOTIFY_MS	3000
 /* Long enough for one that should not come; the kernel delays up to 10 ms. */
 #define QUIET_MS	300
+#define SETTLE_MS	50
 
 static long model_seed = 1;
 static long model_steps = 400;
@@ -235,10 +236,13 @@ struct watch {
 	int inotify;
 };
 
-static void read_again(struct watch *w)
+/* What was told until now. */
+static void forget(struct watch *w)
 {
-	char buf[1024];
+	char buf[4096] __attribute__((aligned(8)));
 
+	while (read(w->inotify, buf, sizeof(buf)) > 0)
+		;
 	lseek(w->fd, 0, SEEK_SET);
 	while (read(w->fd, buf, sizeof(buf)) > 0)
 		;
@@ -253,13 +257,14 @@ static void watch(struct watch *w, const char *cg)
 	REQUIRE(w->inotify >= 0, "inotify_init1: %s", strerror(errno));
 	REQUIRE(inotify_add_watch(w->inotify, w->path, IN_MODIFY) >= 0,
 		"inotify_add_watch %s: %s", w->path, strerror(errno));
-	read_again(w);
+	/* inotify is told by a work item: that of a change before may come now. */
+	cs_sleep_ms(SETTLE_MS);
+	forget(w);
 }
 
 /* Whether both tell of a change within the time; they must agree. */
 static bool notified(struct watch *w, int ms)
 {
-	char events[4096] __attribute__((aligned(8)));
 	struct pollfd p[2] = {
 		{ .fd = w->fd, .events = POLLPRI },
 		{ .fd = w->inotify, .events = POLLIN },
@@ -275,9 +280,7 @@ static bool notified(struct watch *w, int ms)
 			by_inotify = true;
 	} while (!(by_poll && by_inotify) && cs_now_ms() < end);
 
-	while (read(w->inotify, events, sizeof(events)) > 0)
-		;
-	read_again(w);
+	forget(w);
 	REQUIRE(by_poll == by_inotify, "%s: a change told %s only", w->path,
 		by_poll ? "by poll" : "by inotify");
 	return by_poll;
@@ -397,7 +400,7 @@ static void last_change_told(const char *top)
 	for (round = 0; round < 10; round++) {
 		cs_write(cg, CS_PREF, "0\n");
 		cs_sleep_ms(50);
-		read_again(&w);
+		forget(&w);
 		pid = cs_spawn(cs_root(), write_final, cg);
 		for (;;) {
 			REQUIRE(poll(&p, 1, NOTIFY_MS) == 1,

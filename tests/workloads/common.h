@@ -2,10 +2,8 @@
 /*
  * What the workloads share: time, a unit of work, CPU lists, cgroups, options.
  *
- * A unit of work ends with PAUSE.  Under TCG with several vCPUs on one host
- * thread (-icount) PAUSE hands the host thread to the next vCPU, so the vCPUs
- * advance together in steps of about a thousand instructions instead of a
- * whole tick each.  On hardware it costs a few nanoseconds.
+ * A unit of work ends with PAUSE.  In parallel virtual time a guest that spins
+ * with it costs the host less; on hardware it costs a few nanoseconds.
  */
 #ifndef WORKLOADS_COMMON_H
 #define WORKLOADS_COMMON_H

@@ -24,21 +24,15 @@ func init() {
 const testUsage = `usage: coslab test [OPTIONS]
 
 Runs everything that make test runs, tells of each as it ends, and ends with a
-line "N passed, N failed". Names are lint/..., matrix/..., kernel/VARIANT, and
+line "N passed, N failed". Names are lint/..., matrix/..., qemu, kernel/VARIANT, and
 PACKAGE/TestName for tests in Go.
 
 options:
 `
 
-// testedVariants are the kernels that the tests boot. They are built first, so
-// that no test's time includes a build.
-// What COSCHED_LONG adds needs the debug kernel as well.
-func testedVariants() []string {
-	if os.Getenv("COSCHED_LONG") != "" {
-		return []string{"test", "vanilla", "debug"}
-	}
-	return []string{"test", "vanilla"}
-}
+// testedVariants are the kernels that the tests boot. They and QEMU are built first,
+// so that no test's time includes a build.
+var testedVariants = []string{"test", "vanilla", "debug"}
 
 // A cold build of the debug kernel takes 15 minutes on two slow cores.
 const buildTimeout = 30 * time.Minute
@@ -72,7 +66,11 @@ func runTest(ctx context.Context, args []string) error {
 		return err
 	}
 	checks = append(checks, matrix...)
-	for _, v := range testedVariants() {
+	checks = append(checks, check{"qemu", func(ctx context.Context) error {
+		_, err := kbuild.BuildQEMU(ctx, o)
+		return err
+	}, buildTimeout})
+	for _, v := range testedVariants {
 		vo := o
 		vo.Variant = v
 		checks = append(checks, check{"kernel/" + v, func(ctx context.Context) error {
