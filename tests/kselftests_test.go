@@ -153,7 +153,7 @@ func (o outcomes) runKernelTest(t *testing.T, image, name, program, preset strin
 		Timeout: time.Duration(runs) * timeout,
 	}
 	exact(&c)
-	c.Virtual.Shift = 2 // their loads never pause
+	c.Virtual.Shift = 4 // their loads never pause
 	res, err := vm.Run(t.Context(), c)
 	if res == nil {
 		t.Fatal(err)

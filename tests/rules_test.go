@@ -21,7 +21,7 @@ func exact(c *vm.Config) {
 		Quantum: 50 * time.Microsecond,
 	}
 	// A console is slow, and written to by the CPU that has something to say.
-	c.Cmdline = append(c.Cmdline, "quiet")
+	c.Cmdline = append([]string{"quiet"}, c.Cmdline...)
 	if c.Timeout == 0 {
 		c.Timeout = 10 * time.Minute
 	}

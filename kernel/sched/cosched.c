@@ -116,8 +116,8 @@
  * Lock order: cpus_read_lock > cosched_mutex > p->pi_lock > rq->lock.
  */
 #include <linux/cosched.h>
+#include <linux/mmu_context.h>
 #include <linux/sched/clock.h>
-#include <linux/sched/isolation.h>
 #include <linux/slab.h>
 #include <linux/task_work.h>
 

@@ -136,7 +136,8 @@ func shellcheck(ctx context.Context, o kbuild.Options) error {
 
 // checkpatchIgnore is what the script cannot know of an overlay kept outside the
 // kernel: MAINTAINERS names no file of it, and who signs a patch off does so when
-// it is sent.
+// it is sent. It reads the names that the kernel itself has from a git tree, without
+// which it minds PELT's runnable_avg_yN_inv: CAMELCASE.
 const checkpatchIgnore = "FILE_PATH_CHANGES,MISSING_SIGN_OFF,CAMELCASE"
 
 // overlayIgnore is what is looked for in the same patch only, and so never found for
