@@ -976,19 +976,25 @@ void __cosched_detach(struct task_struct *p, int src, int dst, enum cpu_idle_typ
  * Is @cpu, idle now, durably so for the stray @p? It is if @p would fit in
  * beside what ran there before, with the kernel's usual margin. Utilisation
  * takes long to forget, though, and a task that never sleeps fits in beside
- * nothing. So a CPU is taken as well that would fit its own past and has hardly
- * run since the stray's last look at it: its utilisation did not grow, against
- * pure decay, by more than a quarter of what a busy CPU's would have. A CPU
- * that idles for a moment here and there passes neither test.
+ * nothing. So a CPU is taken as well that would fit its own past and has been
+ * idle since the stray could look last, or hardly ran since it did look at it:
+ * its utilisation did not grow, against pure decay, by more than a quarter of
+ * what a busy CPU's would have. A CPU that idles for a moment here and there
+ * passes none of these tests.
  */
 static bool cosched_durably_idle(struct task_struct *p, int cpu, unsigned long *util)
 {
 	struct rq *rq = cpu_rq(cpu);
 	unsigned long periods, quiet;
+	u64 idle_since;
 
 	if (!cosched_cpu_quiet(cpu, util))
 		return false;
 	if (fits_capacity(*util + READ_ONCE(p->se.avg.util_avg), rq->cpu_capacity))
+		return true;
+	idle_since = READ_ONCE(rq->idle_stamp);
+	if (idle_since && sched_clock_cpu(cpu) - idle_since >=
+			  jiffies_to_nsecs(COSCHED_LOOK_INTERVAL))
 		return true;
 	if (p->cosched_look_cpu != cpu)
 		return false;
@@ -1040,7 +1046,7 @@ static void cosched_return_work(struct callback_head *work)
 	struct task_struct *p = current, *peer = NULL;
 	struct cosched_scan s = COSCHED_SCAN_INIT;
 	struct cosched_cluster *cl, *peer_cl = NULL;
-	int cpu, src, dst = -1, value = 0;
+	int cpu, first, src, dst = -1, value = 0;
 	unsigned long util, look_util = 0;
 	struct cosched_home *home;
 	int look_cpu = nr_cpu_ids;
@@ -1061,7 +1067,9 @@ static void cosched_return_work(struct callback_head *work)
 	if (!home->nr || cpumask_test_cpu(src, home_mask(home)))
 		goto unlock;
 
-	for_each_cpu_wrap(cpu, home_mask(home), src) {
+	/* From different CPUs, strays look at different ones first. */
+	first = cpumask_nth(src % home->nr, home_mask(home));
+	for_each_cpu_wrap(cpu, home_mask(home), first) {
 		struct task_struct *curr;
 		int v;
 
@@ -1092,9 +1100,13 @@ static void cosched_return_work(struct callback_head *work)
 			peer = curr;
 		}
 	}
-	p->cosched_look = jiffies;
-	p->cosched_look_cpu = look_cpu;
-	p->cosched_look_util = look_util;
+	/* A CPU that is busy for a moment is asked again at the next tick. */
+	if (look_cpu == p->cosched_look_cpu || p->cosched_look_cpu >= nr_cpu_ids ||
+	    !time_before(jiffies, p->cosched_look + 2 * COSCHED_LOOK_INTERVAL)) {
+		p->cosched_look = jiffies;
+		p->cosched_look_cpu = look_cpu;
+		p->cosched_look_util = look_util;
+	}
 
 	if (s.idle >= 0) {
 		peer = NULL;
