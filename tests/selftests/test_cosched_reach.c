@@ -178,7 +178,7 @@ static void work_conserving(struct ru_gang *g, const char *name, uint64_t t0)
 	ru_figure(busy, "ms", "work.%s.all_busy_after", name);
 	ru_figure(idle_second(g, t0), "%", "work.%s.idle", name);
 	/* The larger ones take the unmodified kernel's balancer 250 ms; the Go test compares. */
-	REQUIRE(busy <= 100 || ru_topo()->nr_cpus > 16,
+	REQUIRE(busy <= 100 || ru_topo()->nr_cpus > 16 || cs_mode() == CS_MODE_ABSENT,
 		"%s: all CPUs were busy after %.1f ms, 100 are allowed", name, busy);
 }
 

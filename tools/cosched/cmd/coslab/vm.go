@@ -11,11 +11,13 @@ import (
 	"strings"
 
 	"cosched.io/cosched/internal/kbuild"
+	"cosched.io/cosched/internal/lab"
 	"cosched.io/cosched/internal/vm"
 )
 
 func init() {
 	register("vm", "run a program on one of the kernels in a guest of a chosen topology", runVM)
+	register("models", "list machine models", runModels)
 	register("presets", "list the guests' topologies", runPresets)
 }
 
@@ -55,7 +57,11 @@ func runVM(ctx context.Context, args []string) error {
 	virtual := fs.Bool("virtual", false, "run in parallel virtual time: every run with the same seed is the same")
 	shift := fs.Int("shift", 0, "with --virtual, an instruction takes 2 to the power of this `number`, in ns; 0 to 10")
 	seed := fs.Uint64("seed", 1, "with --virtual, the `number` that decides between CPUs at the same time")
+	quantum := fs.Duration("quantum", 0, "with --virtual, how far clocks of CPUs may be apart (default 10us)")
 	pause := fs.Duration("pause", 0, "with --virtual, the `time` that PAUSE takes (default 50ns)")
+	model := fs.String("model", "", "run on this machine `model`, with its topology, in virtual time (see coslab models)")
+	modelOn := fs.Bool("model-on", false, "let accesses take time from boot on, not only when the program asks for it")
+	modelReport := fs.String("model-report", "", "write what the model counted to this `file`, as JSON; - is standard error")
 	report := fs.Bool("fail-on-report", true, "fail when the kernel reports a problem on the console")
 	verbose := fs.Bool("console", false, "show the kernel's console on standard error")
 	var with, files, env listFlag
@@ -84,7 +90,7 @@ func runVM(ctx context.Context, args []string) error {
 		if *shift < 0 || *shift > 10 {
 			return fmt.Errorf("--shift %d: 0 to 10", *shift)
 		}
-		c.Virtual = &vm.VirtualTime{Shift: *shift, Seed: *seed, Pause: *pause}
+		c.Virtual = &vm.VirtualTime{Shift: *shift, Seed: *seed, Pause: *pause, Quantum: *quantum}
 	}
 	p, err := vm.Find(*preset)
 	if err != nil {
@@ -111,13 +117,67 @@ func runVM(ctx context.Context, args []string) error {
 		}
 		c.Kernel = k.Image
 	}
+	var machine *lab.Machine
+	if *model != "" {
+		m, err := lab.Find(*model)
+		if err != nil {
+			return err
+		}
+		if machine, err = lab.Attach(ctx, &c, m, *modelOn); err != nil {
+			return err
+		}
+		defer machine.Close()
+	}
 	res, err := vm.Run(ctx, c)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "coslab vm: %v\n", err)
 		return exitStatus(guestFailed)
 	}
+	if machine != nil && *modelReport != "" {
+		if err := writeModelReport(machine, *modelReport); err != nil {
+			return err
+		}
+	}
 	if res.ExitStatus != 0 {
 		return exitStatus(res.ExitStatus)
+	}
+	return nil
+}
+
+func writeModelReport(machine *lab.Machine, file string) error {
+	r, err := machine.Report()
+	if err != nil {
+		return err
+	}
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	data = append(data, '\n')
+	if file == "-" {
+		_, err = os.Stderr.Write(data)
+		return err
+	}
+	return os.WriteFile(file, data, 0o644)
+}
+
+func runModels(_ context.Context, args []string) error {
+	fs := flag.NewFlagSet("coslab models", flag.ContinueOnError)
+	asJSON := fs.Bool("json", false, "print them as JSON")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	models, err := lab.Models()
+	if err != nil {
+		return err
+	}
+	if *asJSON {
+		e := json.NewEncoder(os.Stdout)
+		e.SetIndent("", "  ")
+		return e.Encode(models)
+	}
+	for _, m := range models {
+		fmt.Printf("%-12s %s (preset %s)\n", m.Name, m.About, m.Preset)
 	}
 	return nil
 }

@@ -1,0 +1,157 @@
+package tests
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"cosched.io/cosched/internal/lab"
+	"cosched.io/cosched/internal/vm"
+)
+
+// workload runs programs of tests/workloads in a guest and returns their output.
+func workload(t *testing.T, c vm.Config, program, script string) string {
+	t.Helper()
+	c.Programs = append(c.Programs, filepath.Join(programs(t, "workloads"), program))
+	c.Command = []string{"sh", "-euc", script}
+	c.Cmdline = append(c.Cmdline, "quiet")
+	res := guest(t, c)
+	if res.ExitStatus != 0 {
+		t.Fatalf("%s exits with %d: %s", script, res.ExitStatus, res.Stderr)
+	}
+	return string(res.Stdout)
+}
+
+// On N CPUs, N spinners have a CPU each and twice as many have half of one.
+func TestVirtualCPUsWorkAtTheSameTime(t *testing.T) {
+	for n, share := range map[int]float64{1: 1, 8: 1, 16: 0.5} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			out := workload(t, vm.Config{Topology: topology(t, "uma8"), Virtual: &vm.VirtualTime{Seed: 1, Pause: time.Microsecond}},
+				"spin", fmt.Sprintf("spin -n %d -t 1000", n))
+			sum, lines := 0.0, 0
+			for line := range strings.Lines(out) {
+				var nr, usec int
+				if _, err := fmt.Sscanf(line, "spinner %d cpu_usec %d", &nr, &usec); err == nil {
+					sum += float64(usec) / 1e6
+					lines++
+				}
+			}
+			if lines != n {
+				t.Fatalf("%d spinners report:\n%s", lines, out)
+			}
+			t.Logf("%d spinners had %.4f CPUs each", n, sum/float64(n))
+			if got := sum / float64(n); math.Abs(got-share) > 0.01*share {
+				t.Errorf("%d spinners on 8 CPUs had %.4f of a CPU each in a second, expected %.2f", n, got, share)
+			}
+		})
+	}
+}
+
+// Two hours in which the guest does nothing pass, and take no time.
+func TestVirtualIdleHours(t *testing.T) {
+	out := sh(t, "uma8", "cut -d. -f1 /proc/uptime; sleep 7200; cut -d. -f1 /proc/uptime", exact)
+	var before, after int
+	if _, err := fmt.Sscan(out, &before, &after); err != nil || after-before < 7200 || after-before > 7210 {
+		t.Errorf("uptime before and after two hours of sleep is %q: %v", out, err)
+	}
+}
+
+// c2cRates moves a buffer from CPU 0 to others on a machine model and returns the rates.
+func c2cRates(t *testing.T, model string, consumers ...int) []float64 {
+	t.Helper()
+	m, err := lab.Find(model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c vm.Config
+	machine, err := lab.Attach(t.Context(), &c, m, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer machine.Close()
+	var script strings.Builder
+	for _, cpu := range consumers {
+		fmt.Fprintf(&script, "c2c --consumer %d\n", cpu)
+	}
+	out := workload(t, c, "c2c", script.String())
+	var rates []float64
+	for line := range strings.Lines(out) {
+		i := strings.Index(line, "mb_per_s ")
+		var rate float64
+		if i < 0 {
+			t.Fatalf("c2c prints %q", line)
+		}
+		if _, err := fmt.Sscan(line[i+len("mb_per_s "):], &rate); err != nil {
+			t.Fatalf("c2c prints %q: %v", line, err)
+		}
+		rates = append(rates, rate)
+	}
+	if len(rates) != len(consumers) {
+		t.Fatalf("c2c prints:\n%s", out)
+	}
+	r, err := machine.Report()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Each round, 4,096 lines go from one cache to another, or within one.
+	if r.RegionNS <= 0 || r.Total.Insns == 0 || r.Total.Accesses < 20*4096 || len(r.VCPUs) != m.CPUs() {
+		t.Errorf("the model reports %+v", r)
+	}
+	return rates
+}
+
+// tolerance is how far a model may be from what was published of its machine.
+const tolerance = 0.25
+
+// The models reproduce Table 1 of the OLS 2009 paper: how much faster 256 KiB go from
+// a producer to a consumer that shares a core or a chip with it than across chips.
+func TestModelsAgainstTable1(t *testing.T) {
+	for _, test := range []struct {
+		model     string
+		consumers []int     // the last is on the other chip
+		published []float64 // of the others, relative to that
+	}{
+		{"paper-xeon", []int{1, 2}, []float64{6.5}},
+		{"nehalem", []int{1, 2, 4}, []float64{4.1, 2.1}},
+	} {
+		t.Run(test.model, func(t *testing.T) {
+			t.Parallel()
+			rates := c2cRates(t, test.model, test.consumers...)
+			last := rates[len(rates)-1]
+			for i, want := range test.published {
+				got := rates[i] / last
+				t.Logf("CPU 0 to %d: %.1f MB/s, %.2f times that across chips; published: %.1f", test.consumers[i], rates[i], got, want)
+				if math.Abs(got-want) > tolerance*want {
+					t.Errorf("CPU 0 to %d: %.2f times as fast as across chips, %.1f was published", test.consumers[i], got, want)
+				}
+				if rates[i] <= rates[i+1] {
+					t.Errorf("CPU 0 to %d is not faster than to %d", test.consumers[i], test.consumers[i+1])
+				}
+			}
+		})
+	}
+}
+
+// A modelled guest measures the same whatever else the host does.
+func TestModelIgnoresHostLoad(t *testing.T) {
+	alone := c2cRates(t, "paper-xeon", 1, 2)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	for range 4 {
+		hog := exec.CommandContext(ctx, "sh", "-c", "while :; do :; done")
+		if err := hog.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer hog.Wait()
+	}
+	defer stop()
+	if loaded := c2cRates(t, "paper-xeon", 1, 2); fmt.Sprint(loaded) != fmt.Sprint(alone) {
+		t.Errorf("beside four hogs it measures %v, alone %v", loaded, alone)
+	}
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What a program says to the machine model of the lab, tools/lab/machine.c: by
+ * instructions that do nothing, so that it runs anywhere.
+ */
+#ifndef WORKLOADS_MODEL_H
+#define WORKLOADS_MODEL_H
+
+#if defined(__x86_64__)
+#define MODEL_SAY(command) \
+	__asm__ volatile(".byte 0x0f, 0x1f, 0x84, 0x00, " #command ", 0x5a, 0x05, 0xc0" ::: "memory")
+#else
+#define MODEL_SAY(command) do { } while (0)
+#endif
+
+/* Memory accesses take time from now on, or no longer. */
+#define model_off()	MODEL_SAY(0)
+#define model_on()	MODEL_SAY(1)
+/* What happens between these is counted. */
+#define model_begin()	MODEL_SAY(2)
+#define model_end()	MODEL_SAY(3)
+
+#endif /* WORKLOADS_MODEL_H */

@@ -1,0 +1,710 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * machine: a QEMU plugin that makes memory accesses take time.
+ *
+ * Under TCG an access to memory takes as long as an addition. This plugin models
+ * the caches of a machine and lets each access take what it would take there, by
+ * advancing the clock of the vCPU that makes it (QEMU with parallel virtual time,
+ * patches/qemu-10.0). What programs lose by sharing data across LLC domains, and
+ * gain by sharing a cache, then shows in the guest's own clock.
+ *
+ * The model
+ * =========
+ *
+ * Each core has an L1 and an L2 data cache, which its SMT threads share. Cores are
+ * grouped into LLC domains and those into NUMA nodes. A directory with one entry
+ * for each line of memory has the cores that hold it, the one that holds it
+ * modified, and the LLCs that hold it. An access takes, in this order:
+ *
+ *   L1 hit, and no other core has to be told	nothing: it is in the CPI
+ *   L2 hit, likewise				l2
+ *   modified in another core of the same LLC	peer
+ *   a write to a line that cores of the same LLC share	peer
+ *   modified in, or for a write held by, another LLC	transfer, by nodes
+ *   held by the own LLC				llc
+ *   held by another LLC only			transfer, by nodes
+ *   memory					memory, by nodes
+ *
+ * and an atomic instruction takes "atomic" more. L1 is direct-mapped, L2 and LLC
+ * are set-associative and replaced by age. L1 is contained in L2; a line that
+ * leaves L2 leaves L1.
+ *
+ * Left out: instruction fetches, page walks, prefetchers, overlap of misses, limits
+ * of bandwidth. An instruction takes QEMU's constant time besides.
+ *
+ * The guest speaks to the plugin by no-operation instructions
+ *
+ *   0f 1f 84 00 CC 5a 05 c0	nopl 0xc0055aCC(%rax,%rax,1)
+ *
+ * with CC: 0 switches the model off and 1 on; 2 begins a region, in which
+ * everything is counted, and 3 ends it. Without them a region is the whole run.
+ *
+ * All vCPUs run in one thread: there are no locks.
+ */
+#include <glib.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <qemu-plugin.h>
+
+QEMU_PLUGIN_EXPORT int qemu_plugin_version = QEMU_PLUGIN_VERSION;
+
+#define MAX_CPUS	64
+#define MAX_LLCS	64
+#define MAX_NODES	64
+#define LINE_SHIFT	6
+
+enum command { MODEL_OFF, MODEL_ON, REGION_BEGIN, REGION_END };
+
+/* What happened; the names in the output are in event_names. */
+enum event {
+	ACCESSES,
+	L2_HITS,
+	LLC_HITS,
+	PEER_HITS,		/* from another core of the same LLC */
+	TRANSFERS_NEAR,		/* from another LLC of the same node */
+	TRANSFERS_FAR,		/* of another node */
+	MEMORY_NEAR,
+	MEMORY_FAR,
+	INVALIDATIONS,		/* of other cores' copies */
+	ATOMICS,
+	STALL_NS,
+	NR_EVENTS,
+};
+
+static const char *const event_names[NR_EVENTS] = {
+	"accesses", "l2_hits", "llc_hits", "peer_hits", "transfers_near", "transfers_far",
+	"memory_near", "memory_far", "invalidations", "atomics", "stall_ns",
+};
+
+struct cache {
+	uint32_t nr_sets;	/* a power of two */
+	uint32_t ways;
+	uint32_t *line;		/* line number plus 1, of each set the youngest first */
+};
+
+struct core {
+	int llc;
+	uint32_t *l1;		/* line number plus 1, shifted by 1; lowest bit: writable */
+	struct cache l2;
+};
+
+struct llc {
+	int node;
+	struct cache cache;
+};
+
+/* A line of memory. */
+struct line {
+	uint64_t sharers;	/* cores */
+	uint64_t llcs;
+	int8_t owner;		/* the core that has it modified, plus 1 */
+};
+
+/* In a scoreboard: counted by code that QEMU generates. */
+struct vcpu {
+	uint64_t insns;
+	uint64_t pauses;
+};
+
+static const void *control;
+static struct qemu_plugin_scoreboard *board;
+static const char *out_file;
+static bool model_on;
+static bool ever_in_region;
+
+static int nr_cpus, nr_cores, nr_llcs, nr_nodes;
+static int core_of[MAX_CPUS];
+static struct core cores[MAX_CPUS];
+static struct llc llcs[MAX_LLCS];
+static uint32_t l1_size, l2_size, l2_ways, llc_size, llc_ways;
+static uint32_t l1_lines;
+static uint32_t cost_l2, cost_llc, cost_peer, cost_atomic;
+static uint32_t cost_transfer[MAX_NODES][MAX_NODES], cost_memory[MAX_NODES][MAX_NODES];
+
+static struct line *lines;
+static uint64_t nr_lines, node_lines;
+static uint64_t low_memory;	/* bytes below the hole that ends at 4 GiB */
+
+static uint64_t events[MAX_CPUS][NR_EVENTS], events_begin[MAX_CPUS][NR_EVENTS];
+static struct vcpu vcpu_begin[MAX_CPUS];
+static uint64_t region_events[MAX_CPUS][NR_EVENTS];
+static struct vcpu region_vcpu[MAX_CPUS];
+static int64_t region_ns, region_begin_ns, last_ns;
+static int in_region;
+
+/*
+ * Caches
+ */
+
+static void cache_init(struct cache *c, uint32_t size, uint32_t ways)
+{
+	c->ways = ways;
+	c->nr_sets = size / ways >> LINE_SHIFT;
+	c->line = calloc((size_t)c->nr_sets * ways, sizeof(*c->line));
+	if (!c->line)
+		abort();
+}
+
+static inline uint32_t *cache_set(struct cache *c, uint32_t nr)
+{
+	return c->line + (size_t)(nr & (c->nr_sets - 1)) * c->ways;
+}
+
+/* Is the line there? Makes it the youngest. */
+static inline bool cache_lookup(struct cache *c, uint32_t nr)
+{
+	uint32_t *set = cache_set(c, nr), i;
+
+	for (i = 0; i < c->ways; i++) {
+		if (set[i] != nr + 1)
+			continue;
+		memmove(set + 1, set, i * sizeof(*set));
+		set[0] = nr + 1;
+		return true;
+	}
+	return false;
+}
+
+/* Returns the line number plus 1 of the line that had to go, or 0. */
+static inline uint32_t cache_insert(struct cache *c, uint32_t nr)
+{
+	uint32_t *set = cache_set(c, nr), gone = set[c->ways - 1];
+
+	memmove(set + 1, set, (c->ways - 1) * sizeof(*set));
+	set[0] = nr + 1;
+	return gone;
+}
+
+static inline void l1_forget(int core, uint32_t nr)
+{
+	uint32_t *slot = &cores[core].l1[nr & (l1_lines - 1)];
+
+	if (*slot >> 1 == nr + 1)
+		*slot = 0;
+}
+
+static inline void l1_make_readonly(int core, uint32_t nr)
+{
+	uint32_t *slot = &cores[core].l1[nr & (l1_lines - 1)];
+
+	if (*slot >> 1 == nr + 1)
+		*slot &= ~1u;
+}
+
+static uint32_t transfer(uint64_t *ev, int node, uint64_t from)
+{
+	uint32_t least = UINT32_MAX;
+	bool far = true;
+
+	/* The nearest of the LLCs that have it. */
+	for (; from; from &= from - 1) {
+		int other = llcs[__builtin_ctzll(from)].node;
+
+		if (cost_transfer[node][other] < least) {
+			least = cost_transfer[node][other];
+			far = other != node;
+		}
+	}
+	ev[far ? TRANSFERS_FAR : TRANSFERS_NEAR]++;
+	return least;
+}
+
+/* An access of a core that misses its L1, or writes what is not its own alone. */
+static uint32_t access_line(uint64_t *ev, int core, uint32_t nr, bool store)
+{
+	struct core *c = &cores[core];
+	struct line *l = &lines[nr];
+	uint64_t me = 1ull << core, mine = 1ull << c->llc, others = l->sharers & ~me;
+	uint64_t elsewhere = l->llcs & ~mine;
+	int node = llcs[c->llc].node, owner = l->owner - 1;
+	bool in_l2 = (l->sharers & me) && cache_lookup(&c->l2, nr);
+	uint32_t cost, gone;
+
+	if (in_l2 && (!store || owner == core)) {
+		ev[L2_HITS]++;
+		cost = cost_l2;
+	} else if (owner >= 0 && owner != core) {
+		if (cores[owner].llc == c->llc) {
+			ev[PEER_HITS]++;
+			cost = cost_peer;
+		} else {
+			cost = transfer(ev, node, 1ull << cores[owner].llc);
+		}
+		if (!store) {
+			l->owner = 0;
+			l1_make_readonly(owner, nr);
+		}
+	} else if (store && elsewhere) {
+		cost = transfer(ev, node, elsewhere);
+	} else if (in_l2) {		/* a write to what is shared within the LLC */
+		ev[others ? PEER_HITS : L2_HITS]++;
+		cost = others ? cost_peer : cost_l2;
+	} else if ((l->llcs & mine) && cache_lookup(&llcs[c->llc].cache, nr)) {
+		ev[LLC_HITS]++;
+		cost = cost_llc;
+	} else if (elsewhere) {
+		cost = transfer(ev, node, elsewhere);
+	} else {
+		int home = nr / node_lines;
+
+		ev[home == node ? MEMORY_NEAR : MEMORY_FAR]++;
+		cost = cost_memory[node][home];
+	}
+
+	if (store) {
+		for (; others; others &= others - 1) {
+			l1_forget(__builtin_ctzll(others), nr);
+			ev[INVALIDATIONS]++;
+		}
+		l->sharers = me;
+		l->owner = core + 1;
+		l->llcs = mine;
+	}
+	if (!in_l2 && !cache_lookup(&c->l2, nr)) {
+		gone = cache_insert(&c->l2, nr);
+		if (gone) {
+			struct line *g = &lines[gone - 1];
+
+			g->sharers &= ~me;
+			if (g->owner == core + 1)
+				g->owner = 0;
+			l1_forget(core, gone - 1);
+		}
+	}
+	l->sharers |= me;
+	if (!cache_lookup(&llcs[c->llc].cache, nr)) {
+		gone = cache_insert(&llcs[c->llc].cache, nr);
+		if (gone)
+			lines[gone - 1].llcs &= ~mine;
+	}
+	l->llcs |= mine;
+	c->l1[nr & (l1_lines - 1)] = (nr + 1) << 1 | (l->owner == core + 1);
+	return cost;
+}
+
+static void stall(unsigned int cpu, uint32_t ns)
+{
+	events[cpu][STALL_NS] += ns;
+	qemu_plugin_vcpu_stall(control, ns);
+}
+
+static void on_access(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t vaddr, void *unused)
+{
+	struct qemu_plugin_hwaddr *hw = qemu_plugin_get_hwaddr(info, vaddr);
+	bool store = qemu_plugin_mem_is_store(info);
+	uint64_t addr, *ev = events[cpu];
+	uint32_t nr, slot, cost;
+	int core;
+
+	(void)unused;
+	if (!hw || qemu_plugin_hwaddr_is_io(hw))
+		return;
+	addr = qemu_plugin_hwaddr_phys_addr(hw);
+	if (addr >= low_memory) {
+		if (addr < 4ull << 30)
+			return;
+		addr -= (4ull << 30) - low_memory;
+	}
+	nr = addr >> LINE_SHIFT;
+	if (nr >= nr_lines)
+		return;
+	core = core_of[cpu];
+	ev[ACCESSES]++;
+	slot = cores[core].l1[nr & (l1_lines - 1)];
+	if (slot >> 1 == nr + 1 && (slot & 1) >= store)
+		return;
+	cost = access_line(ev, core, nr, store);
+	if (cost)
+		stall(cpu, cost);
+}
+
+static void on_atomic(unsigned int cpu, void *unused)
+{
+	(void)unused;
+	events[cpu][ATOMICS]++;
+	if (cost_atomic)
+		stall(cpu, cost_atomic);
+}
+
+/*
+ * What the guest says
+ */
+
+static struct vcpu vcpu_now(int cpu)
+{
+	return *(struct vcpu *)qemu_plugin_scoreboard_find(board, cpu);
+}
+
+static void region_begin(int64_t now)
+{
+	int i;
+
+	if (in_region++)
+		return;
+	for (i = 0; i < nr_cpus; i++)
+		vcpu_begin[i] = vcpu_now(i);
+	memcpy(events_begin, events, sizeof(events));
+	region_begin_ns = now;
+	ever_in_region = true;
+}
+
+static void region_end(int64_t now)
+{
+	int i, e;
+
+	if (!in_region || --in_region)
+		return;
+	for (i = 0; i < nr_cpus; i++) {
+		region_vcpu[i].insns += vcpu_now(i).insns - vcpu_begin[i].insns;
+		region_vcpu[i].pauses += vcpu_now(i).pauses - vcpu_begin[i].pauses;
+		for (e = 0; e < NR_EVENTS; e++)
+			region_events[i][e] += events[i][e] - events_begin[i][e];
+	}
+	region_ns += now - region_begin_ns;
+}
+
+static qemu_plugin_id_t plugin;
+static void install_callbacks(qemu_plugin_id_t id);
+
+static void on_command(unsigned int cpu, void *what)
+{
+	int64_t now = qemu_plugin_vcpu_time();
+	bool on = model_on;
+
+	(void)cpu;
+	if (now > last_ns)
+		last_ns = now;
+	switch ((enum command)(uintptr_t)what) {
+	case MODEL_OFF:
+		on = false;
+		break;
+	case MODEL_ON:
+		on = true;
+		break;
+	case REGION_BEGIN:
+		region_begin(now);
+		break;
+	case REGION_END:
+		region_end(now);
+		break;
+	}
+	if (on == model_on)
+		return;
+	model_on = on;
+	/* Code without callbacks is several times faster: translate it all again. */
+	qemu_plugin_reset(plugin, install_callbacks);
+}
+
+static const uint8_t command_bytes[] = { 0x0f, 0x1f, 0x84, 0x00, 0, 0x5a, 0x05, 0xc0 };
+
+static int find_command(const uint8_t *b, size_t n)
+{
+	if (n != sizeof(command_bytes) || memcmp(b, command_bytes, 4) ||
+	    memcmp(b + 5, command_bytes + 5, 3) || b[4] > REGION_END)
+		return -1;
+	return b[4];
+}
+
+/* LOCK, or XCHG with memory, which is the same. */
+static bool is_atomic(const uint8_t *b, size_t n)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		switch (b[i]) {
+		case 0xf0:
+			return true;
+		case 0x66: case 0xf2: case 0xf3: case 0x2e: case 0x36: case 0x3e: case 0x26:
+		case 0x64: case 0x65:
+		case 0x40 ... 0x4f:
+			continue;
+		case 0x86: case 0x87:
+			return i + 1 < n && b[i + 1] < 0xc0;
+		default:
+			return false;
+		}
+	}
+	return false;
+}
+
+static void on_translate(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
+{
+	qemu_plugin_u64 insns = qemu_plugin_scoreboard_u64_in_struct(board, struct vcpu, insns);
+	qemu_plugin_u64 pauses = qemu_plugin_scoreboard_u64_in_struct(board, struct vcpu, pauses);
+	size_t i, n = qemu_plugin_tb_n_insns(tb);
+
+	(void)id;
+	qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(tb, QEMU_PLUGIN_INLINE_ADD_U64, insns, n);
+	for (i = 0; i < n; i++) {
+		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
+		uint8_t b[16];
+		size_t len = qemu_plugin_insn_data(insn, b, sizeof(b));
+		int command = find_command(b, len);
+
+		if (command >= 0)
+			qemu_plugin_register_vcpu_insn_exec_cb(insn, on_command, QEMU_PLUGIN_CB_NO_REGS,
+							       (void *)(uintptr_t)command);
+		if (len == 2 && b[0] == 0xf3 && b[1] == 0x90)
+			qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(insn,
+				QEMU_PLUGIN_INLINE_ADD_U64, pauses, 1);
+		if (!model_on)
+			continue;
+		qemu_plugin_register_vcpu_mem_cb(insn, on_access, QEMU_PLUGIN_CB_NO_REGS,
+						 QEMU_PLUGIN_MEM_RW, NULL);
+		if (is_atomic(b, len))
+			qemu_plugin_register_vcpu_insn_exec_cb(insn, on_atomic,
+							       QEMU_PLUGIN_CB_NO_REGS, NULL);
+	}
+}
+
+/*
+ * Results
+ */
+
+static void print_events(FILE *f, const uint64_t *ev, const struct vcpu *v)
+{
+	int e;
+
+	fprintf(f, "{\"insns\": %" PRIu64 ", \"pauses\": %" PRIu64, v->insns, v->pauses);
+	for (e = 0; e < NR_EVENTS; e++)
+		fprintf(f, ", \"%s\": %" PRIu64, event_names[e], ev[e]);
+	fprintf(f, "}");
+}
+
+static void on_exit_of_qemu(qemu_plugin_id_t id, void *unused)
+{
+	uint64_t sum[NR_EVENTS] = {};
+	struct vcpu all = {};
+	FILE *f = stderr;
+	int i, e;
+
+	(void)id;
+	(void)unused;
+	if (!ever_in_region) {
+		region_begin_ns = 0;
+		in_region = 1;
+	}
+	/* A region that nobody ended ends with the last that was heard of time. */
+	in_region = !!in_region;
+	region_end(last_ns);
+
+	if (out_file) {
+		f = fopen(out_file, "w");
+		if (!f) {
+			perror(out_file);
+			return;
+		}
+	}
+	for (i = 0; i < nr_cpus; i++) {
+		all.insns += region_vcpu[i].insns;
+		all.pauses += region_vcpu[i].pauses;
+		for (e = 0; e < NR_EVENTS; e++)
+			sum[e] += region_events[i][e];
+	}
+	fprintf(f, "{\"region_ns\": %" PRId64 ",\n \"total\": ", region_ns);
+	print_events(f, sum, &all);
+	fprintf(f, ",\n \"vcpus\": [\n");
+	for (i = 0; i < nr_cpus; i++) {
+		fprintf(f, "  ");
+		print_events(f, region_events[i], &region_vcpu[i]);
+		fprintf(f, i + 1 < nr_cpus ? ",\n" : "\n");
+	}
+	fprintf(f, " ]}\n");
+	if (out_file)
+		fclose(f);
+}
+
+/* A reset of the plugin takes all of them away. */
+static void install_callbacks(qemu_plugin_id_t id)
+{
+	qemu_plugin_register_vcpu_tb_trans_cb(id, on_translate);
+	qemu_plugin_register_atexit_cb(id, on_exit_of_qemu, NULL);
+}
+
+/*
+ * The description: lines of a key and numbers, made by `coslab` from models/
+ */
+
+static int bad(const char *what, const char *why)
+{
+	fprintf(stderr, "machine: %s: %s\n", what, why);
+	return -1;
+}
+
+static int read_numbers(char *text, uint64_t *to, int max)
+{
+	int n = 0;
+	char *word, *end, *save = NULL;
+
+	for (word = strtok_r(text, " \t\n", &save); word; word = strtok_r(NULL, " \t\n", &save)) {
+		if (n == max)
+			return -1;
+		to[n++] = strtoull(word, &end, 0);
+		if (*end)
+			return -1;
+	}
+	return n;
+}
+
+/* What something belongs to, of which there are at least so many then. */
+static int member(uint64_t of, int *nr)
+{
+	int i = of % MAX_CPUS;
+
+	if (i >= *nr)
+		*nr = i + 1;
+	return i;
+}
+
+static int read_description(const char *file)
+{
+	static const struct {
+		const char *key;
+		uint32_t *to;
+	} single[] = {
+		{ "cost.l2", &cost_l2 }, { "cost.llc", &cost_llc },
+		{ "cost.peer", &cost_peer }, { "cost.atomic", &cost_atomic },
+	};
+	char text[4096], *rest;
+	uint64_t v[MAX_CPUS + 2];
+	FILE *f = fopen(file, "r");
+	size_t k;
+	int i, n;
+
+	if (!f)
+		return bad(file, "cannot be opened");
+	while (fgets(text, sizeof(text), f)) {
+		rest = strchr(text, ' ');
+		if (!rest)
+			continue;
+		*rest++ = '\0';
+		n = read_numbers(rest, v, MAX_CPUS + 2);
+		if (n < 1) {
+			fclose(f);
+			return bad(text, "not a list of numbers, or too long");
+		}
+		if (!strcmp(text, "core")) {
+			nr_cpus = n;
+			for (i = 0; i < n; i++)
+				core_of[i] = member(v[i], &nr_cores);
+		} else if (!strcmp(text, "llc") && n <= MAX_CPUS) {
+			for (i = 0; i < n; i++)
+				cores[i].llc = member(v[i], &nr_llcs);
+		} else if (!strcmp(text, "node") && n <= MAX_LLCS) {
+			for (i = 0; i < n; i++)
+				llcs[i].node = member(v[i], &nr_nodes);
+		} else if (!strcmp(text, "memory") && n == 2) {
+			nr_lines = v[0] >> LINE_SHIFT;
+			low_memory = v[1];
+		} else if (!strcmp(text, "size.l1")) {
+			l1_size = v[0];
+		} else if (!strcmp(text, "size.l2") && n == 2) {
+			l2_size = v[0];
+			l2_ways = v[1];
+		} else if (!strcmp(text, "size.llc") && n == 2) {
+			llc_size = v[0];
+			llc_ways = v[1];
+		} else if (!strcmp(text, "cost.nodes") && n == 4 && v[0] < MAX_NODES && v[1] < MAX_NODES) {
+			cost_transfer[v[0]][v[1]] = v[2];
+			cost_memory[v[0]][v[1]] = v[3];
+		} else {
+			for (k = 0; k < G_N_ELEMENTS(single); k++)
+				if (!strcmp(text, single[k].key))
+					break;
+			if (k == G_N_ELEMENTS(single)) {
+				fclose(f);
+				return bad(text, "unknown, or the wrong number of numbers");
+			}
+			*single[k].to = v[0];
+		}
+	}
+	fclose(f);
+	return 0;
+}
+
+static bool power_of_two(uint32_t v)
+{
+	return v && !(v & (v - 1));
+}
+
+/* Large and touched at random: huge pages make the model a third faster. */
+static void *huge_alloc(size_t size)
+{
+	const size_t huge = 2 << 20;
+	void *p = mmap(NULL, size + huge, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (p == MAP_FAILED)
+		return NULL;
+	p = (void *)(((uintptr_t)p + huge - 1) & ~(huge - 1));
+	madvise(p, size, MADV_HUGEPAGE);
+	return p;
+}
+
+static int make_machine(const qemu_info_t *info)
+{
+	int i;
+
+	if (nr_cpus != info->system.max_vcpus)
+		return bad("core", "the guest has another number of CPUs");
+	if (!power_of_two(l1_size >> LINE_SHIFT) || !l2_ways || !llc_ways ||
+	    !power_of_two(l2_size / l2_ways >> LINE_SHIFT) ||
+	    !power_of_two(llc_size / llc_ways >> LINE_SHIFT))
+		return bad("size", "caches need a power of two of sets");
+	if (!nr_lines || nr_lines >= 1u << 31 || nr_nodes < 1)
+		return bad("memory", "missing, or more than 128 GiB");
+	node_lines = (nr_lines + nr_nodes - 1) / nr_nodes;
+	lines = huge_alloc(nr_lines * sizeof(*lines));
+	if (!lines)
+		return bad("memory", "no address space for the directory");
+	l1_lines = l1_size >> LINE_SHIFT;
+	for (i = 0; i < nr_cores; i++) {
+		cores[i].l1 = calloc(l1_lines, sizeof(*cores[i].l1));
+		if (!cores[i].l1)
+			return bad("size.l1", "out of memory");
+		cache_init(&cores[i].l2, l2_size, l2_ways);
+	}
+	for (i = 0; i < nr_llcs; i++)
+		cache_init(&llcs[i].cache, llc_size, llc_ways);
+	return 0;
+}
+
+QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info,
+					   int argc, char **argv)
+{
+	const char *description = NULL;
+	int i;
+
+	for (i = 0; i < argc; i++) {
+		char *value = strchr(argv[i], '=');
+
+		if (!value)
+			return bad(argv[i], "NAME=VALUE expected");
+		*value++ = '\0';
+		if (!strcmp(argv[i], "model"))
+			description = strdup(value);
+		else if (!strcmp(argv[i], "out"))
+			out_file = strdup(value);
+		else if (!strcmp(argv[i], "on"))
+			model_on = !strcmp(value, "on") || !strcmp(value, "true");
+		else
+			return bad(argv[i], "unknown; there are model=FILE, out=FILE, on=on|off");
+	}
+	if (!info->system_emulation)
+		return bad("qemu", "a whole system is needed");
+	if (!description)
+		return bad("model", "missing: model=FILE");
+	if (read_description(description) || make_machine(info))
+		return -1;
+	control = qemu_plugin_request_time_control();
+	if (!control)
+		return bad("time", "another plugin controls it");
+	plugin = id;
+	board = qemu_plugin_scoreboard_new(sizeof(struct vcpu));
+	install_callbacks(id);
+	return 0;
+}
