@@ -1,0 +1,85 @@
+package lab
+
+import (
+	"strings"
+	"testing"
+
+	"cosched.io/cosched/internal/vm"
+)
+
+// Each model that comes with the project is sound and says where its figures are from.
+func TestModels(t *testing.T) {
+	list, err := Models()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list) == 0 {
+		t.Fatal("there are no models")
+	}
+	for _, m := range list {
+		if m.About == "" || len(m.Sources) == 0 {
+			t.Errorf("%s: no description or no sources", m.Name)
+		}
+		if found, err := Find(m.Name); err != nil || found.Name != m.Name {
+			t.Errorf("Find(%s): %v", m.Name, err)
+		}
+	}
+	if _, err := Find("abacus"); err == nil || !strings.Contains(err.Error(), list[0].Name) {
+		t.Errorf("an unknown model: %v", err)
+	}
+}
+
+const sound = `{"name": "x", "about": "y", "preset": "paper",
+"l1": {"bytes": 8192, "ways": 1}, "l2": {"bytes": 32768, "ways": 8}, "llc": {"bytes": 4194304, "ways": 16},
+"cost": {"l2": 2, "llc": 14, "peer": 33, "atomic": 20, "transfer_near": 250, "transfer_far": 250, "memory_near": 280, "memory_far": 280},
+"sources": {}}`
+
+// What cannot be modelled is refused, with what is wrong.
+func TestBadModels(t *testing.T) {
+	if _, err := parse([]byte(sound)); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ from, to, says string }{
+		{`"name": "x"`, `"name": ""`, "name"},
+		{`"preset": "paper"`, `"preset": "papyrus"`, "papyrus"},
+		{`"bytes": 32768`, `"bytes": 30000`, "l2"},
+		{`"bytes": 4194304, "ways": 16`, `"bytes": 4194304, "ways": 0`, "llc"},
+		{`"bytes": 8192, "ways": 1`, `"bytes": 8192, "ways": 2`, "l1"},
+		{`"llc": 14`, `"llc": 1`, "costs"},
+		{`"memory_far": 280`, `"memory_far": 20`, "costs"},
+		{`"atomic": 20`, `"atomic": -1`, "costs"},
+		{`"about"`, `"abuot"`, "abuot"},
+	} {
+		text := strings.Replace(sound, test.from, test.to, 1)
+		if text == sound {
+			t.Fatalf("%s is not in the description", test.from)
+		}
+		if _, err := parse([]byte(text)); err == nil || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("with %s: %v", test.to, err)
+		}
+	}
+}
+
+// The plugin is told which CPU belongs to what, and what nodes cost one another.
+func TestDescription(t *testing.T) {
+	m, err := parse([]byte(sound))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Cost.TransferFar, m.Cost.MemoryFar = 300, 400
+	top := vm.Topology{Sockets: 2, Dies: 2, Cores: 1, Threads: 2, Nodes: 2, Distance: 40}
+	got := m.description(top, 4096)
+	for _, want := range []string{
+		"core 0 0 1 1 2 2 3 3\n", "llc 0 1 2 3\n", "node 0 0 1 1\n",
+		"memory 4294967296 2147483648\n",
+		"cost.nodes 0 0 250 280\n", "cost.nodes 0 1 600 800\n",
+		"size.l2 32768 8\n", "cost.peer 33\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	if small := m.description(top, 1024); !strings.Contains(small, "memory 1073741824 1073741824\n") {
+		t.Errorf("1 GiB is all below the hole:\n%s", small)
+	}
+}
