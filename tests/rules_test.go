@@ -100,7 +100,6 @@ func TestRules(t *testing.T) {
 		"paper":    {neighbours, cores, cookies, isolated},
 		"smt8":     {neighbours, isolated},
 		"cfs-talk": {cores, cookies, isolated},
-		"demo":     {cores, cookies, isolated},
 	} {
 		forSeeds(t, preset, func(t *testing.T, seed uint64) {
 			placement(t, "rules", seed, vm.Config{Topology: topology(t, preset)}, maySkip...)
