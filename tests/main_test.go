@@ -144,14 +144,6 @@ func programs(t testing.TB, dir string) string {
 // long tells whether to take an hour for it: make test-long.
 func long() bool { return os.Getenv("COSCHED_LONG") != "" }
 
-// needsLong skips a test that make test does not run.
-func needsLong(t *testing.T) {
-	t.Helper()
-	if !long() {
-		t.Skip("make test-long")
-	}
-}
-
 // seeds are those that a test of placement runs with, each another interleaving.
 func seeds() []uint64 {
 	if long() {

@@ -98,6 +98,7 @@ func TestRules(t *testing.T) {
 	)
 	for preset, maySkip := range map[string][]string{
 		"paper":    {neighbours, cores, cookies, isolated},
+		"demo":     {cores, cookies, isolated},
 		"smt8":     {neighbours, isolated},
 		"cfs-talk": {cores, cookies, isolated},
 	} {

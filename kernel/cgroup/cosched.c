@@ -406,6 +406,7 @@ static int cosched_stat_show(struct seq_file *m, void *v)
 		[COSCHED_WAKEUP_OVERFLOWED]	= "wakeups_overflowed",
 		[COSCHED_STRAY_RETURNED]	= "strays_returned",
 		[COSCHED_STRAY_SWAPPED]		= "strays_swapped",
+		[COSCHED_TASK_PUSHED]		= "tasks_pushed",
 		[COSCHED_TASK_PULLED]		= "tasks_pulled",
 		[COSCHED_HOME_CHANGED]		= "home_changes",
 	};

@@ -50,14 +50,18 @@
  *	home where none is.
  *
  * load balancer: cosched_can_migrate(). Into home is never cache hot. Out of it,
- *	if home has no idle CPU, to one that has been idle for a tick and was not
- *	busy lately, to any other only if its domain is cheaper. A task that runs
+ *	if home has no idle CPU, to one that is durably idle, to any other only if
+ *	its domain is cheaper. A task that runs
  *	alone is never pushed out.
  *
  * tick: cosched_tick(). A running stray returns when a home CPU is durably
  *	idle, else it swaps places with a task that runs at home without being
- *	at home there. Both need stopper threads, so the work is done by the
- *	stray itself in a task work when it next returns to user mode.
+ *	at home there. A task whose CPU others wait for leaves it for a durably
+ *	idle one, of a cheaper domain if it is at home now. The balancer would do
+ *	that too, only later: it waits for utilisation, which takes 100 ms to
+ *	grow, and longer still after a while with nothing to do. All of this
+ *	needs stopper threads, so the work is done by the task itself in a task
+ *	work when it next returns to user mode.
  *
  * Hard limits win: cpus_ptr and with it cpusets, CPUs without a sched domain
  * (isolated), core scheduling cookies, capacity on asymmetric systems. The
@@ -659,9 +663,11 @@ struct cosched_scan {
 	unsigned int	nr_queued;	/* tasks there */
 	unsigned long	load;		/* and its runnable average */
 	unsigned int	nr_scanned;
+	unsigned int	limit;		/* not more than that */
+	bool		durable;	/* idle means durably so */
 };
 
-#define COSCHED_SCAN_INIT	{ .idle = -1, .rank = -1, .queue = -1 }
+#define COSCHED_SCAN_INIT	{ .idle = -1, .rank = -1, .queue = -1, .limit = UINT_MAX }
 
 /* Rank of an idle CPU that no other can beat: same L2, same LLC, core idle. */
 #define COSCHED_RANK_BEST	7
@@ -680,6 +686,53 @@ static bool cosched_cpu_idle(struct task_struct *p, int cpu)
 	if (sched_asym_cpucap_active() && !cosched_task_fits(p, cpu))
 		return false;
 	return sched_core_cookie_match(cpu_rq(cpu), p);
+}
+
+/*
+ * A running task looks for a better CPU that often. Short against the 32 ms in
+ * which averages halve, long against what a look costs.
+ */
+#define COSCHED_LOOK_INTERVAL		msecs_to_jiffies(4)
+
+/* Has @cpu been idle since a running task could have looked at it last? */
+static bool cosched_idle_since_look(int cpu)
+{
+	u64 since = READ_ONCE(cpu_rq(cpu)->idle_stamp);
+
+	return since && (s64)(sched_clock_cpu(cpu) - since) >=
+			jiffies_to_nsecs(COSCHED_LOOK_INTERVAL);
+}
+
+/*
+ * Is @cpu, idle now, durably so for @p, which may move there? It is if @p would
+ * fit in beside what ran there before, with the kernel's usual margin.
+ * Utilisation takes long to forget, though, and a task that never sleeps fits in
+ * beside nothing. So a CPU is taken as well that would fit its own past and has
+ * been idle since @p could look last, or hardly ran since it did look at it: its
+ * utilisation did not grow, against pure decay, by more than a quarter of what a
+ * busy CPU's would have. A CPU that idles for a moment here and there passes none
+ * of these tests.
+ */
+static bool cosched_durably_idle(struct task_struct *p, int cpu, unsigned long *util)
+{
+	struct rq *rq = cpu_rq(cpu);
+	unsigned long periods, quiet;
+
+	if (!cosched_cpu_quiet(cpu, util))
+		return false;
+	if (fits_capacity(*util + READ_ONCE(p->se.avg.util_avg), rq->cpu_capacity))
+		return true;
+	if (cosched_idle_since_look(cpu))
+		return true;
+	if (p->cosched_look_cpu != cpu)
+		return false;
+	periods = jiffies_to_usecs(jiffies - p->cosched_look) >> 10;
+	if (!periods)
+		return false;
+	/* One period less: both utilisations are decayed by whole periods. */
+	quiet = decay_load(p->cosched_look_util, periods - 1) +
+		(SCHED_CAPACITY_SCALE - decay_load(SCHED_CAPACITY_SCALE, periods)) / 4;
+	return *util <= quiet;
 }
 
 static bool cosched_core_idle(int cpu)
@@ -712,8 +765,10 @@ static void cosched_scan(struct task_struct *p, const struct cpumask *span,
 
 		if ((except && cpumask_test_cpu(cpu, except)) || !cosched_cpu_allowed(p, cpu))
 			continue;
-		s->nr_scanned++;
-		if (cosched_cpu_idle(p, cpu)) {
+		if (s->nr_scanned++ == s->limit)
+			return;
+		if (cosched_cpu_idle(p, cpu) &&
+		    (!s->durable || cosched_durably_idle(p, cpu, &load))) {
 			int rank = cpus_share_cache(cpu, warm) << 2 | cosched_core_idle(cpu) << 1 |
 				   cpus_share_resources(cpu, warm);
 
@@ -737,18 +792,26 @@ static void cosched_scan(struct task_struct *p, const struct cpumask *span,
 	}
 }
 
+/* Who looks for a CPU outside of home. */
+enum cosched_leaver {
+	COSCHED_WAKING,		/* scans as many CPUs as select_idle_sibling(), those of an LLC */
+	COSCHED_NEW,		/* forked or exec'ed: all, as sched_balance_find_dst_cpu() */
+	COSCHED_CROWDED,	/* running: all, and goes only where it is durably idle */
+	COSCHED_CROWDED_STRAY,	/* the same, but is outside already: no weights apply */
+};
+
 /*
  * Rules 2 and 4: no CPU of home is idle, where else? Domains are visited from
- * the nearest on: the rest of @anchor's LLC, then by sched domain levels. A
- * wakeup looks at the CPUs of one LLC, as select_idle_sibling() does; fork and
- * exec look at all, as sched_balance_find_dst_cpu() does.
+ * the nearest on: the rest of @anchor's LLC, then by sched domain levels. Where
+ * the CPUs to scan are used up, one of each further domain is looked at: the
+ * first ones may be full of tasks that came a moment ago, with no load yet.
  */
 static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
-			      struct cosched_home *home, int anchor, bool wakeup,
+			      struct cosched_home *home, int anchor, enum cosched_leaver who,
 			      enum cosched_place_reason *reason)
 {
 	const struct cpumask *done = NULL;
-	unsigned int budget = wakeup ? per_cpu(sd_llc_size, anchor) : nr_cpu_ids;
+	unsigned int budget = who == COSCHED_WAKING ? per_cpu(sd_llc_size, anchor) : nr_cpu_ids;
 	struct cosched_scan best = COSCHED_SCAN_INIT;
 	unsigned long best_load = 0;
 	unsigned int best_nr = 1;
@@ -763,19 +826,28 @@ static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
 	}
 	for (; sd; done = sched_domain_span(sd), sd = rcu_dereference(sd->parent)) {
 		for_each_cpu_and(llc, &cosched_llcs, sched_domain_span(sd)) {
+			const struct cpumask *span = cosched_llc_span(llc);
 			struct cosched_scan s = COSCHED_SCAN_INIT;
 			unsigned long load;
 			unsigned int nr;
 
 			if (done && cpumask_test_cpu(llc, done))
 				continue;
-			if (!cosched_llc_cheaper(cl, home, llc, &load, &nr))
+			if (!cosched_llc_cheaper(cl, home, llc, &load, &nr) &&
+			    who != COSCHED_CROWDED_STRAY)
 				continue;
-			cosched_scan(p, cosched_llc_span(llc), home_mask(home), llc, &s);
+			s.limit = max(budget, 1);
+			s.durable = who >= COSCHED_CROWDED;
+			/* Not all from the same one on: several look at the same time. */
+			cosched_scan(p, span, home_mask(home),
+				     cpumask_nth(p->pid % cpumask_weight(span), span), &s);
+			budget -= min(budget, s.nr_scanned);
 			if (s.idle >= 0) {
 				*reason = COSCHED_SPILL;
 				return s.idle;
 			}
+			if (who >= COSCHED_CROWDED)
+				continue;
 			/* To queue there, the domain has to be cheaper with the task in it. */
 			load += READ_ONCE(p->se.avg.runnable_avg);
 			if (!cosched_home_dearer(cl, home, load, nr))
@@ -785,12 +857,8 @@ static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
 				best_load = load;
 				best_nr = nr;
 			}
-			if (s.nr_scanned >= budget)
-				goto overflow;
-			budget -= s.nr_scanned;
 		}
 	}
-overflow:
 	*reason = COSCHED_OVERFLOW;
 	return best.queue;
 }
@@ -850,7 +918,8 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	    cosched_cpu_idle(p, prev))
 		goto out;
 
-	cpu = cosched_leave_home(p, cl, home, target, wakeup, &reason);
+	cpu = cosched_leave_home(p, cl, home, target, wakeup ? COSCHED_WAKING : COSCHED_NEW,
+				 &reason);
 	if (cpu >= 0)
 		goto out;
 
@@ -930,14 +999,13 @@ int __cosched_can_migrate(struct task_struct *p, int src, int dst,
 		goto out;
 	}
 	/*
-	 * A CPU that has been idle since the last tick or longer always may, once
-	 * its past has decayed, which takes 10 ms after it was fully busy. One that
-	 * idles for a moment where all are busy may not: 7 to 30 moves a second and
-	 * cluster, instead of 2 to 4, on 8 LLCs of 4 CPUs with 2 threads each. Nor
-	 * may a busy one, however often balancing fails, which it keeps doing where
-	 * a cluster's weights mean it to stay at home.
+	 * A CPU that is durably idle always may. One that idles for a moment
+	 * where all are busy may not: 7 to 30 moves a second and cluster, instead of
+	 * 0 to 4, on 8 LLCs of 4 CPUs with 2 threads each. Nor may a busy one,
+	 * however often balancing fails, which it keeps doing where a cluster's
+	 * weights mean it to stay at home.
 	 */
-	if ((idle == CPU_IDLE && cosched_cpu_quiet(dst, &util)) ||
+	if ((idle == CPU_IDLE && cosched_durably_idle(p, dst, &util)) ||
 	    cosched_llc_cheaper(cl, home, per_cpu(sd_llc_id, dst), &load, &nr))
 		ret = idle ? 1 : -1;
 out:
@@ -963,48 +1031,13 @@ void __cosched_detach(struct task_struct *p, int src, int dst, enum cpu_idle_typ
 }
 
 /*
- * Strays come home
+ * Running tasks: strays come home, others leave a crowded one
  */
 
-/*
- * A running stray looks for a way home that often. Short against the 32 ms in
- * which averages halve, long against what a look costs.
- */
-#define COSCHED_LOOK_INTERVAL		msecs_to_jiffies(4)
-
-/*
- * Is @cpu, idle now, durably so for the stray @p? It is if @p would fit in
- * beside what ran there before, with the kernel's usual margin. Utilisation
- * takes long to forget, though, and a task that never sleeps fits in beside
- * nothing. So a CPU is taken as well that would fit its own past and has been
- * idle since the stray could look last, or hardly ran since it did look at it:
- * its utilisation did not grow, against pure decay, by more than a quarter of
- * what a busy CPU's would have. A CPU that idles for a moment here and there
- * passes none of these tests.
- */
-static bool cosched_durably_idle(struct task_struct *p, int cpu, unsigned long *util)
+/* Do tasks wait on @rq, idle class aside, while its current one runs? */
+static bool cosched_crowded(struct rq *rq)
 {
-	struct rq *rq = cpu_rq(cpu);
-	unsigned long periods, quiet;
-	u64 idle_since;
-
-	if (!cosched_cpu_quiet(cpu, util))
-		return false;
-	if (fits_capacity(*util + READ_ONCE(p->se.avg.util_avg), rq->cpu_capacity))
-		return true;
-	idle_since = READ_ONCE(rq->idle_stamp);
-	if (idle_since && sched_clock_cpu(cpu) - idle_since >=
-			  jiffies_to_nsecs(COSCHED_LOOK_INTERVAL))
-		return true;
-	if (p->cosched_look_cpu != cpu)
-		return false;
-	periods = jiffies_to_usecs(jiffies - p->cosched_look) >> 10;
-	if (!periods)
-		return false;
-	/* One period less: both utilisations are decayed by whole periods. */
-	quiet = decay_load(p->cosched_look_util, periods - 1) +
-		(SCHED_CAPACITY_SCALE - decay_load(SCHED_CAPACITY_SCALE, periods)) / 4;
-	return *util <= quiet;
+	return (int)(READ_ONCE(rq->cfs.h_nr_runnable) - READ_ONCE(rq->cfs.idle_h_nr_running)) > 1;
 }
 
 /*
@@ -1038,35 +1071,17 @@ static int cosched_swap_value(struct task_struct *p, struct task_struct *peer, i
 }
 
 /*
- * Runs in the stray itself on its return to user mode, where it may sleep: both
- * kinds of move are done by the stopper threads of the CPUs involved.
+ * Where the running stray @p goes, on @src: to a home CPU that is durably idle,
+ * else, with *@peer, to one where that task runs; *@mutual: it comes home too.
  */
-static void cosched_return_work(struct callback_head *work)
+static int cosched_way_home(struct task_struct *p, struct cosched_home *home, int src,
+			    struct task_struct **peer, bool *mutual)
 {
-	struct task_struct *p = current, *peer = NULL;
+	int cpu, first, dst = -1, value = 0, look_cpu = nr_cpu_ids;
 	struct cosched_scan s = COSCHED_SCAN_INIT;
-	struct cosched_cluster *cl, *peer_cl = NULL;
-	int cpu, first, src, dst = -1, value = 0;
 	unsigned long util, look_util = 0;
-	struct cosched_home *home;
-	int look_cpu = nr_cpu_ids;
 
-	work->next = work;		/* may be queued again */
-	if (p->flags & PF_EXITING)
-		return;
-
-	rcu_read_lock();
-	/* Only a reference of its own keeps the cluster for the counters below. */
-	cl = READ_ONCE(p->cosched);
-	if (!cl || !cosched_cluster_tryget(cl)) {
-		rcu_read_unlock();
-		return;
-	}
-	home = rcu_dereference(cl->home);
-	src = task_cpu(p);
-	if (!home->nr || cpumask_test_cpu(src, home_mask(home)))
-		goto unlock;
-
+	*peer = NULL;
 	/* From different CPUs, strays look at different ones first. */
 	first = cpumask_nth(src % home->nr, home_mask(home));
 	for_each_cpu_wrap(cpu, home_mask(home), first) {
@@ -1097,7 +1112,7 @@ static void cosched_return_work(struct callback_head *work)
 		if (v > value) {
 			value = v;
 			dst = cpu;
-			peer = curr;
+			*peer = curr;
 		}
 	}
 	/* A CPU that is busy for a moment is asked again at the next tick. */
@@ -1108,18 +1123,84 @@ static void cosched_return_work(struct callback_head *work)
 		p->cosched_look_util = look_util;
 	}
 
-	if (s.idle >= 0) {
-		peer = NULL;
-		dst = s.idle;
-	} else if (peer) {
-		get_task_struct(peer);
-		if (value == 2) {
-			peer_cl = READ_ONCE(peer->cosched);
-			if (peer_cl && !cosched_cluster_tryget(peer_cl))
-				peer_cl = NULL;
-		}
+	*mutual = value == 2;
+	if (s.idle < 0)
+		return dst;
+	*peer = NULL;
+	return s.idle;
+}
+
+/*
+ * Do others wait for @cpu, where @p runs, for longer than a kernel thread takes
+ * that has an instant to do? They did when @p looked last, not long ago; or so
+ * many did, on average, that @p's turn may come too seldom to remember it.
+ */
+static bool cosched_long_crowded(struct task_struct *p, int cpu)
+{
+	if (READ_ONCE(cpu_rq(cpu)->cfs.avg.runnable_avg) > 2 * SCHED_CAPACITY_SCALE)
+		return true;
+	return p->cosched_look_cpu == cpu &&
+	       time_before(jiffies, p->cosched_look + 8 * COSCHED_LOOK_INTERVAL);
+}
+
+/*
+ * Where @p goes, which runs on @src, if others wait there and, @lasting, not only
+ * for a moment: out of home or, as a stray, further.
+ */
+static int cosched_way_out(struct task_struct *p, struct cosched_cluster *cl,
+			   struct cosched_home *home, int src, bool lasting)
+{
+	enum cosched_place_reason reason;
+
+	if (!cosched_crowded(cpu_rq(src)) || cosched_home_idle(p, home))
+		return -1;
+	p->cosched_look = jiffies;
+	p->cosched_look_cpu = src;
+	p->cosched_look_util = 0;
+	if (!lasting)
+		return -1;
+	return cosched_leave_home(p, cl, home, src, cpumask_test_cpu(src, home_mask(home)) ?
+				  COSCHED_CROWDED : COSCHED_CROWDED_STRAY, &reason);
+}
+
+/*
+ * Runs in the task itself on its return to user mode, where it may sleep: all
+ * moves are done by the stopper threads of the CPUs involved.
+ */
+static void cosched_move_work(struct callback_head *work)
+{
+	struct cosched_cluster *cl, *peer_cl = NULL;
+	struct task_struct *p = current, *peer = NULL;
+	bool crowded, pushed = false, mutual = false;
+	struct cosched_home *home;
+	int src, dst = -1;
+
+	work->next = work;		/* may be queued again */
+	if (p->flags & PF_EXITING)
+		return;
+
+	rcu_read_lock();
+	/* Only a reference of its own keeps the cluster for the counters below. */
+	cl = READ_ONCE(p->cosched);
+	if (!cl || !cosched_cluster_tryget(cl)) {
+		rcu_read_unlock();
+		return;
 	}
-unlock:
+	home = rcu_dereference(cl->home);
+	src = task_cpu(p);
+	crowded = cosched_long_crowded(p, src);
+	if (home->nr && !cpumask_test_cpu(src, home_mask(home)))
+		dst = cosched_way_home(p, home, src, &peer, &mutual);
+	if (home->nr && dst < 0) {
+		dst = cosched_way_out(p, cl, home, src, crowded);
+		pushed = true;
+	}
+	if (peer) {
+		get_task_struct(peer);
+		peer_cl = mutual ? READ_ONCE(peer->cosched) : NULL;
+		if (peer_cl && !cosched_cluster_tryget(peer_cl))
+			peer_cl = NULL;
+	}
 	rcu_read_unlock();
 
 	if (peer) {
@@ -1132,8 +1213,13 @@ unlock:
 		put_task_struct(peer);
 		cosched_cluster_put(peer_cl);
 	} else if (dst >= 0 && !migrate_task_to(p, dst)) {
-		atomic64_inc(&cl->events[COSCHED_STRAY_RETURNED]);
-		trace_cosched_return(p, src, dst);
+		if (pushed) {
+			atomic64_inc(&cl->events[COSCHED_TASK_PUSHED]);
+			trace_cosched_push(p, src, dst);
+		} else {
+			atomic64_inc(&cl->events[COSCHED_STRAY_RETURNED]);
+			trace_cosched_return(p, src, dst);
+		}
 	}
 	cosched_cluster_put(cl);
 }
@@ -1143,7 +1229,7 @@ void __cosched_tick(struct task_struct *curr)
 	struct callback_head *work = &curr->cosched_work;
 	struct rq *rq = task_rq(curr);
 	struct cosched_home *home;
-	bool stray;
+	bool look;
 
 	if (curr->cosched_queued)
 		cosched_charge(rq, curr, per_cpu_ptr(curr->cosched->cpu, cpu_of(rq)));
@@ -1154,9 +1240,12 @@ void __cosched_tick(struct task_struct *curr)
 
 	rcu_read_lock();
 	home = rcu_dereference(curr->cosched->home);
-	stray = home->nr && !cpumask_test_cpu(cpu_of(rq), home_mask(home));
+	if (cpumask_test_cpu(cpu_of(rq), home_mask(home)))
+		look = cosched_crowded(rq);
+	else
+		look = home->nr;
 	rcu_read_unlock();
-	if (stray)
+	if (look)
 		task_work_add(curr, work, TWA_RESUME);
 }
 
@@ -1173,7 +1262,7 @@ void cosched_sched_fork(struct task_struct *p)
 	p->cosched_look = jiffies - COSCHED_LOOK_INTERVAL;
 	p->cosched_look_cpu = nr_cpu_ids;
 	p->cosched_work.next = &p->cosched_work;
-	p->cosched_work.func = cosched_return_work;
+	p->cosched_work.func = cosched_move_work;
 }
 
 static void cosched_task_set(struct task_struct *p, bool exiting)

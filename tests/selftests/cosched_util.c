@@ -36,6 +36,7 @@ const char *const cs_stat_keys[] = {
 	"wakeups_overflowed",
 	"strays_returned",
 	"strays_swapped",
+	"tasks_pushed",
 	"tasks_pulled",
 	"home_changes",
 };

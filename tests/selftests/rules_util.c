@@ -253,7 +253,7 @@ static void lead(void *arg)
 			work(g, &g->w[i], i);
 			_exit(0);
 		}
-		g->created = ru_now();
+		__atomic_store_n(&g->created, ru_now(), __ATOMIC_RELEASE);
 		while (wait(NULL) > 0)
 			;
 		return;
@@ -268,7 +268,7 @@ static void lead(void *arg)
 		if (pthread_create(&threads[i], &attr, thread, a))
 			cs_fail("creating a worker");
 	}
-	g->created = ru_now();
+	__atomic_store_n(&g->created, ru_now(), __ATOMIC_RELEASE);
 	for (i = 0; i < g->n; i++)
 		pthread_join(threads[i], NULL);
 }
@@ -322,6 +322,12 @@ struct ru_gang *ru_gang(const struct ru_gang_opts *opts)
 				cs_fail("worker %d did not start within 10 s", i);
 			nap(1000);
 		}
+	}
+	/* Its first process may wait for a CPU behind them. */
+	while (!__atomic_load_n(&g->created, __ATOMIC_ACQUIRE)) {
+		if (ru_now() > end)
+			cs_fail("the workers' parent did not finish within 10 s");
+		nap(1000);
 	}
 	return g;
 }

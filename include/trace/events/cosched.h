@@ -72,8 +72,7 @@ TRACE_EVENT(cosched_place,
 		  __print_symbolic(__entry->reason, COSCHED_PLACE_REASONS))
 );
 
-/* A running stray was moved to an idle CPU of its home. */
-TRACE_EVENT(cosched_return,
+DECLARE_EVENT_CLASS(cosched_move,
 
 	TP_PROTO(struct task_struct *p, int src_cpu, int dst_cpu),
 
@@ -95,6 +94,18 @@ TRACE_EVENT(cosched_return,
 
 	TP_printk("comm=%s pid=%d src_cpu=%d dst_cpu=%d",
 		  __entry->comm, __entry->pid, __entry->src_cpu, __entry->dst_cpu)
+);
+
+/* A running stray was moved to an idle CPU of its home. */
+DEFINE_EVENT(cosched_move, cosched_return,
+	TP_PROTO(struct task_struct *p, int src_cpu, int dst_cpu),
+	TP_ARGS(p, src_cpu, dst_cpu)
+);
+
+/* A running task left a crowded home for a CPU that had been idle for long. */
+DEFINE_EVENT(cosched_move, cosched_push,
+	TP_PROTO(struct task_struct *p, int src_cpu, int dst_cpu),
+	TP_ARGS(p, src_cpu, dst_cpu)
 );
 
 /* A running stray changed places with @peer, which ran on the stray's home. */

@@ -73,7 +73,7 @@ func TestReadGroup(t *testing.T) {
 		t.Errorf("Weights = %v, %v", w, err)
 	}
 	st, err := g.Stat()
-	want := Stat{12034567, 34567, 48211, 312, 4, 27, 3, 19, 2}
+	want := Stat{12034567, 34567, 48211, 312, 4, 27, 3, 5, 19, 2}
 	if err != nil || st != want {
 		t.Errorf("Stat = %+v, %v", st, err)
 	}

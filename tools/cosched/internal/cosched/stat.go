@@ -16,6 +16,7 @@ type Stat struct {
 	WakeupsOverflowed uint64 `json:"wakeups_overflowed"` // outside by rule 4
 	StraysReturned    uint64 `json:"strays_returned"`    // running strays moved home
 	StraysSwapped     uint64 `json:"strays_swapped"`     // exchanged between homes
+	TasksPushed       uint64 `json:"tasks_pushed"`       // out of a crowded home, running, to a CPU idle for long
 	TasksPulled       uint64 `json:"tasks_pulled"`       // out of home, by the balancer
 	HomeChanges       uint64 `json:"home_changes"`
 }
@@ -30,6 +31,7 @@ func (s *Stat) fields() map[string]*uint64 {
 		"wakeups_overflowed": &s.WakeupsOverflowed,
 		"strays_returned":    &s.StraysReturned,
 		"strays_swapped":     &s.StraysSwapped,
+		"tasks_pushed":       &s.TasksPushed,
 		"tasks_pulled":       &s.TasksPulled,
 		"home_changes":       &s.HomeChanges,
 	}
