@@ -630,7 +630,7 @@ static void rule6_stray_returns(const char *top)
 	cpu_set_t home = topo->llc[0], rest = outside_of(&home), start = ru_first(&rest, 1);
 	struct ru_gang *g, *blockers;
 	struct ru_trace trace;
-	long long returned;
+	long long returned, left;
 
 	ru_prefer(top, &home);
 	blockers = block(&home, 1);
@@ -640,15 +640,19 @@ static void rule6_stray_returns(const char *top)
 	cs_sleep_ms(50);
 	REQUIRE(CPU_ISSET(g->w[0].cpu, &rest), "the stray went to a full home");
 	returned = cs_stat(top, "strays_returned");
+	left = cs_stat(top, "tasks_pulled") + cs_stat(top, "tasks_pushed");
 	ru_trace_start();
 	blockers->w[0].stop = RU_SLEEP;
 	cs_sleep_ms(100);
 	ru_trace_stop(&trace);
 	returned = cs_stat(top, "strays_returned") - returned;
-	cs_diag("strays_returned %lld", returned);
+	left = cs_stat(top, "tasks_pulled") + cs_stat(top, "tasks_pushed") - left;
+	cs_diag("strays_returned %lld, taken away again %lld", returned, left);
 	REQUIRE(CPU_ISSET(g->w[0].cpu, &home), "the stray is not home after 100 ms");
-	REQUIRE(returned == 1, "strays_returned counts %lld for one stray", returned);
-	REQUIRE(ru_count_to(&trace, g, "cosched_return", NULL, &home) == 1,
+	/* Should a kernel thread be on its CPU, the balancer may take it away once. */
+	REQUIRE(left <= 1, "one stray left its home %lld times", left);
+	REQUIRE(returned == 1 + left, "strays_returned counts %lld for one stray", returned);
+	REQUIRE(ru_count_to(&trace, g, "cosched_return", NULL, &home) == returned,
 		"the return was not traced once");
 }
 
