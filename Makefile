@@ -38,6 +38,14 @@ lab: coslab ## build QEMU with parallel virtual time, for exact and repeatable g
 demo: coslab ## watch clusters keep their home on 16 CPUs
 	@$(COSLAB) demo
 
+.PHONY: bench-quick
+bench-quick: coslab ## measure placement policies on machine models, three workloads; results in out/bench/quick
+	@$(COSLAB) bench --base $(BASE) --suite quick --out out/bench/quick
+
+.PHONY: bench
+bench: coslab ## the same with the standard suite; results in out/bench/standard
+	@$(COSLAB) bench --base $(BASE) --suite standard --out out/bench/standard
+
 .PHONY: lint
 lint: coslab ## check style and types: checkpatch, sparse, gofmt, vet, staticcheck, shellcheck
 	@$(COSLAB) lint --base $(BASE)

@@ -13,7 +13,7 @@ needs=(
 	"gcc gcc" "/usr/include/stdio.h libc6-dev" "make make" "flex flex" "bison bison" "bc bc" "perl perl"
 	"python3 python3" "rsync rsync" "xz xz-utils" "patch patch" "cpio cpio"
 	"ccache ccache" "quilt quilt" "sparse sparse" "shellcheck shellcheck"
-	"qemu-system-x86_64 qemu-system-x86" "stress-ng stress-ng"
+	"qemu-system-x86_64 qemu-system-x86" "stress-ng stress-ng" "hackbench rt-tests"
 	"/bin/busybox busybox-static"
 	"/usr/include/libelf.h libelf-dev" "/usr/include/openssl/ssl.h libssl-dev"
 	"/usr/include/sys/capability.h libcap-dev"

@@ -88,7 +88,7 @@ int main(int argc, char **argv)
 		case 's': pause_ms = parse_number("sleep", optarg, 1, 1000000); break;
 		case 't': duration_ms = parse_number("time", optarg, 1, 86400000); break;
 		case 'c': cpus = parse_cpus(optarg); have_cpus = true; break;
-		case 'g': join_cgroup(optarg); break;
+		case 'g': join_cgroup(optarg, 0, false); break;
 		case 'S': seed = parse_number("seed", optarg, 1, INT32_MAX); break;
 		case 'h': fputs(help, stdout); return 0;
 		default: fputs(help, stderr); return 2;

@@ -7,7 +7,6 @@
  */
 #define _GNU_SOURCE
 #include "common.h"
-#include "model.h"
 
 static const char help[] =
 "Usage: c2c [OPTION]...\n"

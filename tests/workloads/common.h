@@ -28,6 +28,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "model.h"
+
 #define MAX_CPUS	1024
 
 static inline void __attribute__((noreturn, format(printf, 1, 2)))
@@ -139,17 +141,57 @@ static inline long parse_number(const char *option, const char *s, long min, lon
 	return v;
 }
 
-/* Moves the calling process into the cgroup whose directory is given. */
-static inline void join_cgroup(const char *dir)
+/*
+ * Moves the calling process, or only this thread of it, into the cgroup that
+ * @pattern names, with %d in it replaced by @nr.
+ */
+static inline void join_cgroup(const char *pattern, unsigned int nr, bool thread)
 {
-	char path[4096 + 16];
+	const char *file = thread ? "cgroup.threads" : "cgroup.procs";
+	const char *d = strstr(pattern, "%d");
+	char path[4096 + 32];
 	int fd;
 
-	snprintf(path, sizeof(path), "%s/cgroup.procs", dir);
+	if (d)
+		snprintf(path, sizeof(path), "%.*s%u%.3000s/%s", (int)(d - pattern), pattern, nr,
+			 d + 2, file);
+	else
+		snprintf(path, sizeof(path), "%.4000s/%s", pattern, file);
 	fd = open(path, O_WRONLY);
 	if (fd < 0 || write(fd, "0\n", 2) != 2)
-		die("joining cgroup %s: %s", dir, strerror(errno));
+		die("%s: %s", path, strerror(errno));
 	close(fd);
+}
+
+/* Returns when @running has become @all: each worker counts itself there. */
+static inline void wait_for_workers(volatile uint32_t *running, long all)
+{
+	uint64_t start = now_ns();
+
+	while (__atomic_load_n(running, __ATOMIC_ACQUIRE) < (uint32_t)all) {
+		if (now_ns() - start > 60000000000ull)
+			die("%ld workers did not start within a minute", all);
+		sleep_ns(1000000);
+	}
+}
+
+/* Before what is measured: the model on, what is cold warmed up. */
+static inline void begin_measuring(bool model, long warmup_ms)
+{
+	if (model)
+		model_on();
+	if (warmup_ms)
+		sleep_ns(warmup_ms * 1000000ull);
+	if (model)
+		model_begin();
+}
+
+static inline void end_measuring(bool model)
+{
+	if (model) {
+		model_end();
+		model_off();
+	}
 }
 
 static inline void *shared_alloc(size_t size)

@@ -127,7 +127,7 @@ int main(int argc, char **argv)
 		case 's': pause_us = parse_number("sleep", optarg, 1, 1000000000); break;
 		case 'c': cpus = parse_cpus(optarg); have_cpus = true; break;
 		case 'S': start = parse_cpus(optarg); have_start = CPU_COUNT(&start); break;
-		case 'g': join_cgroup(optarg); break;
+		case 'g': join_cgroup(optarg, 0, false); break;
 		case 'i': idle_policy = true; break;
 		case 'q': quiet = true; break;
 		case 'h': fputs(help, stdout); return 0;

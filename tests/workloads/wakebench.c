@@ -218,7 +218,7 @@ int main(int argc, char **argv)
 			if (sched_setaffinity(0, sizeof(cpus), &cpus))
 				die("--cpus: %s", strerror(errno));
 			break;
-		case 'g': join_cgroup(optarg); break;
+		case 'g': join_cgroup(optarg, 0, false); break;
 		case 'h': fputs(help, stdout); return 0;
 		default: fputs(help, stderr); return 2;
 		}

@@ -12,20 +12,26 @@ static const char help[] =
 "Usage: warehouse [OPTION]...\n"
 "Runs warehouses of workers that update shared records under a lock and sleep\n"
 "now and then.  Prints the operations of each warehouse and the share of its\n"
-"work done in each last-level cache domain.\n"
+"work done in each last-level cache domain, then \"result ops_per_sec N\".\n"
 "\n"
 "  -w, --warehouses N   warehouses (2)\n"
-"  -n, --workers N      workers in each (4)\n"
+"  -n, --workers N[,N]  workers in each (4), or in the first, the second, ... in turn\n"
 "  -p, --processes      workers are processes on shared memory, not threads\n"
+"  -1, --one-process    all workers of all warehouses are threads of one process, made in\n"
+"                       turn, each in its warehouse's cgroup; else each warehouse is a\n"
+"                       process with its threads\n"
 "  -r, --records N      records, one cache line each, in a warehouse (64)\n"
 "  -u, --updates N      records updated by one operation (16)\n"
 "  -l, --local N        units of 1,000 instructions of private work in one (1)\n"
 "  -k, --locks N        locks over a warehouse's records (4)\n"
 "  -b, --busy US        work between two sleeps (2000); 0: never sleep\n"
 "  -s, --sleep US       length of a sleep (500), varied by half\n"
-"  -t, --time MS        how long (1000)\n"
+"  -W, --warmup MS      how long before operations are counted (0)\n"
+"  -t, --time MS        how long they are (1000)\n"
 "  -i, --interval MS    report every MS as well\n"
 "  -g, --cgroup DIR     cgroup of warehouse W: DIR with %d replaced by W\n"
+"  -m, --model          switch the lab's machine model on when all workers run, and\n"
+"                       have it count while operations are counted\n"
 "  -h, --help           this text\n";
 
 #define MAX_LOCKS	64
@@ -39,7 +45,7 @@ struct worker {
 	unsigned int warehouse, nr;
 	pid_t pid;
 	pthread_t thread;
-	uint64_t ops;
+	uint64_t ops, ops_before;	/* in all, and before they counted */
 	uint64_t ops_on[MAX_CPUS];
 } __attribute__((aligned(64)));
 
@@ -50,11 +56,20 @@ struct warehouse {
 	struct record records[];
 };
 
-static long warehouses = 2, workers = 4, records = 64, updates = 16, local = 1;
+/* Where the workers are started, counted and stopped, in memory that all share. */
+struct shared {
+	uint64_t end_ns;
+	uint32_t running;
+};
+
+static long warehouses = 2, records = 64, updates = 16, local = 1;
 static long locks = 4, busy_us = 2000, pause_us = 500, duration_ms = 1000, interval_ms;
-static bool processes;
+static long warmup_ms;
+static long sizes[64] = { 4 }, nr_sizes = 1;
+static bool processes, one_process, model;
+static volatile struct shared *shared;
+static long nr_workers, *first_worker;	/* of each warehouse, and one more */
 static const char *cgroup;
-static uint64_t end_ns;
 static struct worker *all;
 static struct warehouse **house;
 static int llc_of[MAX_CPUS], nr_llcs;
@@ -113,14 +128,18 @@ static void operation(struct worker *w, uint32_t *seed)
 static void *work(void *arg)
 {
 	struct worker *w = arg;
-	uint32_t seed = 2654435761u * (w->warehouse * workers + w->nr + 1);
-	uint64_t slept = now_ns();
+	uint32_t seed = 2654435761u * (w - all + 1);
+	uint64_t slept;
 
+	if (one_process && cgroup)
+		join_cgroup(cgroup, w->warehouse, true);
+	slept = now_ns();
+	__atomic_add_fetch(&shared->running, 1, __ATOMIC_RELEASE);
 	for (;;) {
 		uint64_t t = now_ns();
 		int cpu = sched_getcpu();
 
-		if (t >= end_ns)
+		if (t >= shared->end_ns)
 			return NULL;
 		if (busy_us && t - slept >= busy_us * 1000ull) {
 			sleep_ns(jitter(pause_us * 1000, &seed));
@@ -154,20 +173,12 @@ static pid_t start_warehouse(unsigned int nr)
 
 	if (pid)
 		return pid;
-	if (cgroup) {
-		const char *d = strstr(cgroup, "%d");
-		char dir[4096];
-
-		if (d)
-			snprintf(dir, sizeof(dir), "%.*s%u%s", (int)(d - cgroup), cgroup, nr, d + 2);
-		else
-			snprintf(dir, sizeof(dir), "%s", cgroup);
-		join_cgroup(dir);
-	}
-	for (long i = 0; i < workers; i++)
-		start_worker(&all[nr * workers + i]);
-	for (long i = 0; i < workers; i++) {
-		struct worker *w = &all[nr * workers + i];
+	if (cgroup)
+		join_cgroup(cgroup, nr, false);
+	for (long i = first_worker[nr]; i < first_worker[nr + 1]; i++)
+		start_worker(&all[i]);
+	for (long i = first_worker[nr]; i < first_worker[nr + 1]; i++) {
+		struct worker *w = &all[i];
 
 		if (processes)
 			waitpid(w->pid, NULL, 0);
@@ -177,24 +188,43 @@ static pid_t start_warehouse(unsigned int nr)
 	exit(0);
 }
 
-static void report(uint64_t elapsed_ns)
+/* As a server that takes connections: who belongs together is not made together. */
+static void start_threads(void)
+{
+	bool more = true;
+
+	for (long i = 0; more; i++) {
+		more = false;
+		for (long h = 0; h < warehouses; h++) {
+			if (first_worker[h] + i >= first_worker[h + 1])
+				continue;
+			start_worker(&all[first_worker[h] + i]);
+			more = true;
+		}
+	}
+}
+
+/* Since they counted: @elapsed_ns. */
+static uint64_t report(uint64_t elapsed_ns)
 {
 	uint64_t total = 0;
 
 	for (long h = 0; h < warehouses; h++) {
-		uint64_t ops = 0, *per_llc = calloc(nr_llcs + 1, sizeof(*per_llc));
+		uint64_t ops = 0, placed = 0, *per_llc = calloc(nr_llcs + 1, sizeof(*per_llc));
 
-		for (long i = 0; i < workers; i++) {
-			struct worker *w = &all[h * workers + i];
+		for (long i = first_worker[h]; i < first_worker[h + 1]; i++) {
+			struct worker *w = &all[i];
 
-			ops += w->ops;
+			ops += w->ops - w->ops_before;
 			for (int cpu = 0; cpu < MAX_CPUS; cpu++)
 				if (llc_of[cpu] >= 0)
 					per_llc[llc_of[cpu]] += w->ops_on[cpu];
 		}
+		for (int llc = 0; llc < nr_llcs; llc++)
+			placed += per_llc[llc];
 		printf("warehouse %ld ops %lu", h, ops);
 		for (int llc = 0; llc < nr_llcs; llc++)
-			printf(" llc%d %.1f%%", llc, ops ? 100.0 * per_llc[llc] / ops : 0.0);
+			printf(" llc%d %.1f%%", llc, placed ? 100.0 * per_llc[llc] / placed : 0.0);
 		putchar('\n');
 		free(per_llc);
 		total += ops;
@@ -202,6 +232,40 @@ static void report(uint64_t elapsed_ns)
 	printf("total ops %lu msec %lu ops_per_sec %.0f\n", total, elapsed_ns / 1000000,
 	       total * 1e9 / elapsed_ns);
 	fflush(stdout);
+	return total;
+}
+
+/* "12,4" */
+static void parse_sizes(const char *text)
+{
+	char *copy = strdup(text), *save = NULL;
+
+	nr_sizes = 0;
+	for (char *word = strtok_r(copy, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
+		if (nr_sizes == (long)(sizeof(sizes) / sizeof(*sizes)))
+			die("--workers: more than %ld numbers", nr_sizes);
+		sizes[nr_sizes++] = parse_number("workers", word, 1, 1024);
+	}
+	if (!nr_sizes)
+		die("--workers: '%s' is not a list of numbers", text);
+	free(copy);
+}
+
+static void place_workers(void)
+{
+	first_worker = calloc(warehouses + 1, sizeof(*first_worker));
+	if (!first_worker)
+		die("out of memory");
+	for (long h = 0; h < warehouses; h++)
+		first_worker[h + 1] = first_worker[h] + sizes[h % nr_sizes];
+	nr_workers = first_worker[warehouses];
+	all = shared_alloc(nr_workers * sizeof(*all));
+	for (long h = 0; h < warehouses; h++) {
+		for (long i = first_worker[h]; i < first_worker[h + 1]; i++) {
+			all[i].warehouse = h;
+			all[i].nr = i - first_worker[h];
+		}
+	}
 }
 
 static void build_warehouses(void)
@@ -226,60 +290,86 @@ int main(int argc, char **argv)
 		{ "warehouses", required_argument, NULL, 'w' },
 		{ "workers", required_argument, NULL, 'n' },
 		{ "processes", no_argument, NULL, 'p' },
+		{ "one-process", no_argument, NULL, '1' },
 		{ "records", required_argument, NULL, 'r' },
 		{ "updates", required_argument, NULL, 'u' },
 		{ "local", required_argument, NULL, 'l' },
 		{ "locks", required_argument, NULL, 'k' },
 		{ "busy", required_argument, NULL, 'b' },
 		{ "sleep", required_argument, NULL, 's' },
+		{ "warmup", required_argument, NULL, 'W' },
 		{ "time", required_argument, NULL, 't' },
 		{ "interval", required_argument, NULL, 'i' },
 		{ "cgroup", required_argument, NULL, 'g' },
+		{ "model", no_argument, NULL, 'm' },
 		{ "help", no_argument, NULL, 'h' },
 		{ }
 	};
-	uint64_t start_ns;
+	uint64_t start_ns, end_ns, elapsed, counted = 0;
 	int c;
 
-	while ((c = getopt_long(argc, argv, "w:n:pr:u:l:k:b:s:t:i:g:h", options, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, "w:n:p1r:u:l:k:b:s:W:t:i:g:mh", options, NULL)) != -1) {
 		switch (c) {
 		case 'w': warehouses = parse_number("warehouses", optarg, 1, 1024); break;
-		case 'n': workers = parse_number("workers", optarg, 1, 1024); break;
+		case 'n': parse_sizes(optarg); break;
 		case 'p': processes = true; break;
+		case '1': one_process = true; break;
 		case 'r': records = parse_number("records", optarg, 1, 1 << 24); break;
 		case 'u': updates = parse_number("updates", optarg, 0, 1 << 20); break;
 		case 'l': local = parse_number("local", optarg, 0, 1 << 20); break;
 		case 'k': locks = parse_number("locks", optarg, 1, MAX_LOCKS); break;
 		case 'b': busy_us = parse_number("busy", optarg, 0, 1000000000); break;
 		case 's': pause_us = parse_number("sleep", optarg, 1, 1000000000); break;
+		case 'W': warmup_ms = parse_number("warmup", optarg, 0, 86400000); break;
 		case 't': duration_ms = parse_number("time", optarg, 1, 86400000); break;
 		case 'i': interval_ms = parse_number("interval", optarg, 1, 86400000); break;
 		case 'g': cgroup = optarg; break;
+		case 'm': model = true; break;
 		case 'h': fputs(help, stdout); return 0;
 		default: fputs(help, stderr); return 2;
 		}
+	}
+	if (optind != argc || (processes && one_process)) {
+		fputs(help, stderr);
+		return 2;
 	}
 	/* Otherwise an update could reach a record of another lock. */
 	records = (records + locks - 1) / locks * locks;
 
 	read_llcs();
 	build_warehouses();
-	all = shared_alloc(warehouses * workers * sizeof(*all));
+	place_workers();
+	shared = shared_alloc(sizeof(*shared));
+	shared->end_ns = UINT64_MAX;
+	if (one_process)
+		start_threads();
+	for (long h = 0; h < warehouses && !one_process; h++)
+		start_warehouse(h);
+	wait_for_workers(&shared->running, nr_workers);
+	begin_measuring(model, warmup_ms);
+	for (long i = 0; i < nr_workers; i++) {
+		all[i].ops_before = all[i].ops;
+		for (int cpu = 0; warmup_ms && cpu < MAX_CPUS; cpu++)
+			all[i].ops_on[cpu] = 0;
+	}
 	start_ns = now_ns();
 	end_ns = start_ns + duration_ms * 1000000ull;
-	for (long h = 0; h < warehouses; h++) {
-		for (long i = 0; i < workers; i++) {
-			all[h * workers + i].warehouse = h;
-			all[h * workers + i].nr = i;
-		}
-		start_warehouse(h);
-	}
 	while (interval_ms && now_ns() + interval_ms * 1000000ull < end_ns) {
 		sleep_ns(interval_ms * 1000000ull);
 		report(now_ns() - start_ns);
 	}
+	if (now_ns() < end_ns)
+		sleep_ns(end_ns - now_ns());
+	elapsed = now_ns() - start_ns;
+	for (long i = 0; i < nr_workers; i++)
+		counted += all[i].ops - all[i].ops_before;
+	end_measuring(model);
+	shared->end_ns = 0;
+	for (long i = 0; one_process && i < nr_workers; i++)
+		pthread_join(all[i].thread, NULL);
 	while (wait(NULL) > 0)
 		;
 	report(now_ns() - start_ns);
+	printf("result ops_per_sec %.1f\n", counted * 1e9 / elapsed);
 	return 0;
 }

@@ -292,13 +292,23 @@ func (m *Machine) Report() (*Report, error) {
 // Close removes the run's files.
 func (m *Machine) Close() error { return os.RemoveAll(m.dir) }
 
+// PluginVersion names the build of the model: a hash of its source and of what it is
+// compiled against.
+func PluginVersion(ctx context.Context) (string, error) {
+	path, err := buildPlugin(ctx)
+	return strings.TrimSuffix(filepath.Base(path), ".so"), err
+}
+
 // buildPlugin compiles machine.c against the header of the QEMU that it is for, once.
 func buildPlugin(ctx context.Context) (string, error) {
 	root, err := kbuild.FindRoot()
 	if err != nil {
 		return "", err
 	}
-	q, err := kbuild.BuildQEMU(ctx, kbuild.Options{Root: root})
+	q, err := kbuild.FindQEMU(kbuild.Options{Root: root})
+	if err != nil {
+		q, err = kbuild.BuildQEMU(ctx, kbuild.Options{Root: root})
+	}
 	if err != nil {
 		return "", err
 	}

@@ -122,6 +122,8 @@ var Presets = []Preset{
 		Topology{Sockets: 1, Dies: 8, Cores: 4, Threads: 1}},
 	{"demo", "16 CPUs in 4 LLC domains of one socket, the machine of make demo",
 		Topology{Sockets: 1, Dies: 4, Cores: 4, Threads: 1}},
+	{"xeon8", "two sockets of 4 cores, a small server",
+		Topology{Sockets: 2, Dies: 1, Cores: 4, Threads: 1, Nodes: 2, Distance: 20}},
 	{"uma8", "8 CPUs in 2 LLC domains of one socket",
 		Topology{Sockets: 1, Dies: 2, Cores: 4, Threads: 1}},
 }

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Runs a command several times at once, each in a cgroup of its own, and tells
+ * how long until all have ended: what makes a benchmark that has never heard of
+ * cgroups, hackbench or a compiler, into clusters.
+ */
+#define _GNU_SOURCE
+#include "common.h"
+
+static const char help[] =
+"Usage: gang [OPTION]... -- COMMAND [ARGUMENT]...\n"
+"Runs COMMAND several times at once and prints \"result msec N\", the time of the\n"
+"system's clock until all have ended.  Exits with 1 if one of them fails.\n"
+"\n"
+"  -n, --instances N   how often (2)\n"
+"  -g, --cgroup DIR    cgroup of instance I: DIR with %d replaced by I\n"
+"  -o, --output        show what they print on standard output\n"
+"  -m, --model         switch the lab's machine model on, and have it count\n"
+"  -h, --help          this text\n";
+
+static long instances = 2;
+static const char *cgroup;
+static bool model, output;
+
+static void start(long nr, int go, char **command)
+{
+	char byte;
+
+	if (fork_child())
+		return;
+	if (cgroup)
+		join_cgroup(cgroup, nr, false);
+	if (!output && !freopen("/dev/null", "w", stdout))
+		die("/dev/null: %s", strerror(errno));
+	if (read(go, &byte, 1) != 1)
+		exit(1);
+	execvp(*command, command);
+	die("%s: %s", *command, strerror(errno));
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "instances", required_argument, NULL, 'n' },
+		{ "cgroup", required_argument, NULL, 'g' },
+		{ "output", no_argument, NULL, 'o' },
+		{ "model", no_argument, NULL, 'm' },
+		{ "help", no_argument, NULL, 'h' },
+		{ }
+	};
+	int c, go[2], status, failed = 0;
+	uint64_t t;
+
+	while ((c = getopt_long(argc, argv, "+n:g:omh", options, NULL)) != -1) {
+		switch (c) {
+		case 'n': instances = parse_number("instances", optarg, 1, 1024); break;
+		case 'g': cgroup = optarg; break;
+		case 'o': output = true; break;
+		case 'm': model = true; break;
+		case 'h': fputs(help, stdout); return 0;
+		default: fputs(help, stderr); return 2;
+		}
+	}
+	if (optind == argc) {
+		fputs(help, stderr);
+		return 2;
+	}
+	if (pipe2(go, O_CLOEXEC))
+		die("pipe: %s", strerror(errno));
+	for (long i = 0; i < instances; i++)
+		start(i, go[0], argv + optind);
+	/* They are in their cgroups when they wait for their byte. */
+	sleep_ns(20000000);
+	begin_measuring(model, 0);
+	t = now_ns();
+	for (long i = 0; i < instances; i++)
+		if (write(go[1], "", 1) != 1)
+			die("pipe: %s", strerror(errno));
+	while (wait(&status) > 0)
+		failed |= !WIFEXITED(status) || WEXITSTATUS(status);
+	t = now_ns() - t;
+	end_measuring(model);
+	if (failed)
+		die("an instance of %s failed", argv[optind]);
+	printf("result msec %.3f\n", t / 1e6);
+	return 0;
+}

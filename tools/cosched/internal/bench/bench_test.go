@@ -1,0 +1,207 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/xml"
+	"image/png"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cosched.io/cosched/internal/vm"
+)
+
+// The suites that come with the project are sound.
+func TestSuites(t *testing.T) {
+	list, err := Suites()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range list {
+		if s.About == "" {
+			t.Errorf("suite %s has no description", s.Name)
+		}
+		for _, r := range s.Rows {
+			if r.About == "" {
+				t.Errorf("suite %s, row %s has no description", s.Name, r.Name)
+			}
+		}
+		if n := len(s.Runs()); n < len(s.Rows)*len(s.Seeds)*2 {
+			t.Errorf("suite %s has %d runs: nothing to compare", s.Name, n)
+		}
+	}
+	if _, err := FindSuite("nonesuch"); err == nil || !strings.Contains(err.Error(), "quick") {
+		t.Errorf("an unknown suite: %v", err)
+	}
+}
+
+const sound = `{"about": "x", "seeds": [1, 2], "rows": [{"name": "r", "about": "y", "model": "cascade-lake",
+"clusters": 2, "program": "warehouse", "args": [], "kernels": ["vanilla", "test"], "transfer": [0.5, 1]}]}`
+
+func TestBadSuites(t *testing.T) {
+	s, err := parseSuite("s", []byte(sound))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Two seeds and costs; none and hard on both kernels, cosched on one that has it.
+	if n := len(s.Runs()); n != 2*2*5 {
+		t.Errorf("%d runs", n)
+	}
+	for _, test := range []struct{ from, to, says string }{
+		{`"cascade-lake"`, `"abacus"`, "abacus"},
+		{`"clusters": 2`, `"clusters": 0`, "clusters"},
+		{`"program": "warehouse"`, `"program": ""`, "program"},
+		{`"program": "warehouse"`, `"program": "search", "threads": true`, "threads"},
+		{`"name": "r"`, `"name": "r s"`, "name"},
+		{`"args": []`, `"args": [], "policies": ["soft"]`, "soft"},
+		{`"args": []`, `"args": [], "policies": ["cosched 0 1"]`, "weights"},
+		{`"args": []`, `"args": [], "policies": ["cosched 1 100 2"]`, "1 100 2"},
+		{`[0.5, 1]`, `[0]`, "transfer"},
+		{`[1, 2]`, `[]`, "seeds"},
+		{`"about": "x"`, `"abbot": "x"`, "abbot"},
+	} {
+		if !strings.Contains(sound, test.from) {
+			t.Fatalf("no %s in the suite", test.from)
+		}
+		_, err := parseSuite("s", []byte(strings.Replace(sound, test.from, test.to, 1)))
+		if err == nil || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: %v", test.to, err)
+		}
+	}
+}
+
+func TestOnly(t *testing.T) {
+	s, err := parseSuite("s", []byte(sound))
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, err := s.Only([]string{"r"}, []string{"cosched 4 1000"}, []uint64{7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range one.Runs() {
+		if r.Policy != "cosched 4 1000" || r.Seed != 7 || r.Kernel != "test" {
+			t.Errorf("%v is left", r)
+		}
+	}
+	if len(one.Runs()) != 2 {
+		t.Errorf("%d runs are left", len(one.Runs()))
+	}
+	if len(s.Rows[0].Policies) != 3 {
+		t.Error("the suite itself has changed")
+	}
+	if _, err := s.Only([]string{"q"}, nil, nil); err == nil {
+		t.Error("a row that is not there was found")
+	}
+	if _, err := s.Only(nil, []string{"soft"}, nil); err == nil {
+		t.Error("a policy that is not there was found")
+	}
+}
+
+func TestScript(t *testing.T) {
+	s, err := parseSuite("s", []byte(sound))
+	if err != nil {
+		t.Fatal(err)
+	}
+	two := vm.Topology{Sockets: 2, Dies: 1, Cores: 4, Threads: 1}
+	row := s.Rows[0]
+	row.Clusters, row.Threads = 3, true
+	for policy, says := range map[Policy][]string{
+		"none":         {"exec warehouse --model", "--one-process", "--warehouses 3", "mkdir /sys/fs/cgroup/bench/w2", "echo threaded > /sys/fs/cgroup/bench/w2/cgroup.type"},
+		"hard":         {"echo 4-7 > /sys/fs/cgroup/bench/w1/cpuset.cpus", "echo 0-3 > /sys/fs/cgroup/bench/w2/cpuset.cpus"},
+		"cosched 1 10": {"echo 4-7 > /sys/fs/cgroup/bench/w1/cosched.cpus_preferred", "echo 1 10 > /sys/fs/cgroup/bench/w1/cosched.weights", "+cosched"},
+	} {
+		script := Run{Row: row, Kernel: "test", Policy: policy, Transfer: 1, Seed: 1}.script(two)
+		for _, text := range says {
+			if !strings.Contains(script, text) {
+				t.Errorf("%s: no %q in\n%s", policy, text, script)
+			}
+		}
+		if policy == "none" && (strings.Contains(script, "cosched") || strings.Contains(script, "cpuset.cpus")) {
+			t.Errorf("none places clusters:\n%s", script)
+		}
+	}
+}
+
+func TestParseResult(t *testing.T) {
+	metric, v, err := parseResult("warehouse 0 ops 5\nresult ops_per_sec 12.5\n")
+	if err != nil || metric != "ops_per_sec" || v != 12.5 {
+		t.Errorf("%s %v %v", metric, v, err)
+	}
+	for _, bad := range []string{"", "result ops_per_sec\n", "result ops_per_sec nan\n", "result ops_per_sec 0\n", "result furlongs 3\n"} {
+		if _, _, err := parseResult(bad); err == nil {
+			t.Errorf("%q was taken", bad)
+		}
+	}
+}
+
+func results(metric string, values map[Policy][]float64) []Result {
+	var list []Result
+	for _, p := range []Policy{"none", "hard"} {
+		for i, v := range values[p] {
+			list = append(list, Result{Metric: metric, Value: v, Run: Run{Row: Row{Name: "r"}, Kernel: "test", Policy: p, Transfer: 1, Seed: uint64(i)}})
+		}
+	}
+	return list
+}
+
+func TestCells(t *testing.T) {
+	c := Cells(results("ops_per_sec", map[Policy][]float64{"none": {100, 90, 110}, "hard": {130, 126, 110}}))
+	if len(c) != 2 || c[1].Median != 126 || c[1].Least != 110 || c[1].Most != 130 {
+		t.Fatalf("%+v", c)
+	}
+	// Medians 126 and 100; single seeds 130/100, 126/90, 110/110.
+	if g := c[1].Gain; g < 25.99 || g > 26.01 {
+		t.Errorf("gain %v", g)
+	}
+	if c[1].GainLeast != 0 || c[1].GainMost < 39.99 || c[1].GainMost > 40.01 {
+		t.Errorf("gains of seeds %v to %v", c[1].GainLeast, c[1].GainMost)
+	}
+	// Half the time is twice the speed.
+	c = Cells(results("msec", map[Policy][]float64{"none": {10, 30}, "hard": {5, 15}}))
+	if c[0].Median != 20 || c[1].Gain != 100 {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestTablesAndPlots(t *testing.T) {
+	cells := Cells(results("ops_per_sec", map[Policy][]float64{"none": {1e6, 9e5, 1.1e6}, "hard": {1.3e6, 1.26e6, 1.1e6}}))
+	var text, rst bytes.Buffer
+	if err := WriteTable(&text, cells); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteRST(&rst, cells); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"1.26 M/s", "+26.0 %", "+0.0 to +40.0 %", Caveat} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no %q in\n%s", want, &text)
+		}
+	}
+	lines := strings.Split(strings.TrimSpace(rst.String()), "\n")
+	if len(lines) != 6 || lines[0] != lines[2] || lines[0] != lines[5] {
+		t.Errorf("not a table:\n%s", &rst)
+	}
+
+	dir := t.TempDir()
+	files := []string{filepath.Join(dir, "p.png"), filepath.Join(dir, "p.svg")}
+	if err := Plot("a plot", cells, files...); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if image, err := png.Decode(f); err != nil || image.Bounds().Dx() < 300 {
+		t.Errorf("the PNG: %v", err)
+	}
+	svg, err := os.ReadFile(files[1])
+	if err != nil || xml.Unmarshal(svg, new(struct{})) != nil || !bytes.Contains(svg, []byte("hard")) {
+		t.Errorf("the SVG: %v", err)
+	}
+	if err := Plot("a plot", cells[:1], files...); err == nil {
+		t.Error("a plot of nothing")
+	}
+}

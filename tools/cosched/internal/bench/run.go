@@ -1,0 +1,385 @@
+package bench
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"cosched.io/cosched/internal/kbuild"
+	"cosched.io/cosched/internal/lab"
+	"cosched.io/cosched/internal/vm"
+)
+
+// Result is what one run measured, and all that it depends on.
+type Result struct {
+	Run      Run               `json:"run"`
+	Metric   string            `json:"metric"` // "ops_per_sec", more is better, or "msec", less is
+	Value    float64           `json:"value"`
+	Counters lab.Counters      `json:"counters"` // of the machine model, while the workload was measured
+	RegionNS int64             `json:"region_ns"`
+	Model    lab.Model         `json:"model"`
+	Output   string            `json:"output"`
+	Versions map[string]string `json:"versions"`
+	Script   string            `json:"script"`
+	HostSec  float64           `json:"host_seconds"`
+	Command  string            `json:"command"` // reproduces it
+	Key      string            `json:"key"`     // of the cache: a hash of what it depends on
+}
+
+// higherIsBetter tells of each metric that a workload may print.
+var higherIsBetter = map[string]bool{"ops_per_sec": true, "msec": false}
+
+// parseResult finds the line "result METRIC VALUE" that a workload ends with.
+func parseResult(output string) (string, float64, error) {
+	metric, value, found := "", 0.0, false
+	for line := range strings.Lines(output) {
+		f := strings.Fields(line)
+		if len(f) != 3 || f[0] != "result" {
+			continue
+		}
+		v, err := strconv.ParseFloat(f[2], 64)
+		if err != nil || !(v > 0) || math.IsInf(v, 0) {
+			return "", 0, fmt.Errorf("the workload printed %q", strings.TrimSpace(line))
+		}
+		if _, known := higherIsBetter[f[1]]; !known {
+			return "", 0, fmt.Errorf("the workload printed an unknown metric: %q", strings.TrimSpace(line))
+		}
+		metric, value, found = f[1], v, true
+	}
+	if !found {
+		return "", 0, fmt.Errorf("the workload printed no result:\n%s", output)
+	}
+	return metric, value, nil
+}
+
+const cgroupTop = "/sys/fs/cgroup/bench"
+
+// script makes the clusters' cgroups as the policy has it and runs the workload. All
+// policies have the same cgroups and, but for cosched, controllers.
+func (r Run) script(t vm.Topology) string {
+	var s strings.Builder
+	controllers := "+cpuset"
+	if r.Policy.usesCosched() {
+		controllers += " +cosched"
+	}
+	fmt.Fprintf(&s, "echo '%s' > /sys/fs/cgroup/cgroup.subtree_control\n", controllers)
+	fmt.Fprintf(&s, "mkdir %s\necho '%s' > %[1]s/cgroup.subtree_control\n", cgroupTop, controllers)
+	llcs := t.LLCs()
+	for k := range r.Row.Clusters {
+		dir := fmt.Sprintf("%s/w%d", cgroupTop, k)
+		cpus := llcs[k%len(llcs)]
+		home := fmt.Sprintf("%d-%d", cpus[0], cpus[len(cpus)-1])
+		fmt.Fprintf(&s, "mkdir %s\n", dir)
+		if r.Row.Threads {
+			fmt.Fprintf(&s, "echo threaded > %s/cgroup.type\n", dir)
+		}
+		switch {
+		case r.Policy == "hard":
+			fmt.Fprintf(&s, "echo %s > %s/cpuset.cpus\n", home, dir)
+		case r.Policy.usesCosched():
+			fmt.Fprintf(&s, "echo %s > %s/cosched.cpus_preferred\n", home, dir)
+			if w := r.Policy.weights(); w != "" {
+				fmt.Fprintf(&s, "echo %s > %s/cosched.weights\n", w, dir)
+			}
+		}
+	}
+	if r.Row.Threads {
+		fmt.Fprintf(&s, "echo 0 > %s/cgroup.procs\n", cgroupTop)
+	}
+	s.WriteString("exec " + strings.Join(r.command(), " ") + "\n")
+	return s.String()
+}
+
+func (r Run) command() []string {
+	n := strconv.Itoa(r.Row.Clusters)
+	if r.Row.Host != "" {
+		return append([]string{"gang", "--model", "--cgroup", cgroupTop + "/w%d", "--instances", n, "--", filepath.Base(r.Row.Host)}, r.Row.Args...)
+	}
+	if r.Row.Threads {
+		r.Row.Args = append([]string{"--one-process"}, r.Row.Args...)
+	}
+	count := map[string]string{"warehouse": "--warehouses", "search": "--instances"}[r.Row.Program]
+	return append([]string{r.Row.Program, "--model", "--cgroup", cgroupTop + "/w%d", count, n}, r.Row.Args...)
+}
+
+// Options of a series of runs.
+type Options struct {
+	Base string // Linux version of the kernels; kbuild.DefaultBase when empty
+	Jobs int    // guests at a time; 2 when 0
+	// Fresh runs what is in the cache already once more.
+	Fresh bool
+	// Progress receives a line for each run; may be nil.
+	Progress io.Writer
+}
+
+// series has what all runs of a suite share.
+type series struct {
+	opts     Options
+	suite    string
+	bin      string // workloads
+	cache    string
+	kernels  map[string]*kbuild.Kernel
+	programs map[string]string // hash of each program
+	qemu     *kbuild.QEMU
+	plugin   string // version of the machine model
+
+	mu          sync.Mutex
+	done, total int
+	fresh       int // of done, those that were not in the cache
+	started     time.Time
+}
+
+// format changes when a run of the same inputs would be another: part of each key.
+const format = "1"
+
+// Do runs a suite, two guests at a time, and returns a result for each run, in their
+// order. What ran before, with the same kernel, QEMU, model, program and seed, is taken from the
+// cache: a series that was cut off goes on where it was.
+func Do(ctx context.Context, s Suite, o Options) ([]Result, error) {
+	if o.Jobs == 0 {
+		o.Jobs = 2
+	}
+	if o.Base == "" {
+		o.Base = kbuild.DefaultBase
+	}
+	if o.Progress == nil {
+		o.Progress = io.Discard
+	}
+	runs := s.Runs()
+	b, err := prepare(ctx, s, runs, o)
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(b.bin)
+
+	results := make([]Result, len(runs))
+	errs := make([]error, len(runs))
+	next := make(chan int)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	for range o.Jobs {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for i := range next {
+				if results[i], errs[i] = b.cached(ctx, runs[i]); errs[i] != nil {
+					errs[i] = fmt.Errorf("%s: %w", runs[i], errs[i])
+					cancel()
+				}
+			}
+		}()
+	}
+	for i := range runs {
+		if ctx.Err() != nil {
+			break
+		}
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, context.Canceled) {
+			return nil, err
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return results, ctx.Err()
+}
+
+func prepare(ctx context.Context, s Suite, runs []Run, o Options) (*series, error) {
+	root, err := kbuild.FindRoot()
+	if err != nil {
+		return nil, err
+	}
+	cache, err := kbuild.CacheDir()
+	if err != nil {
+		return nil, err
+	}
+	b := &series{opts: o, suite: s.Name, cache: filepath.Join(cache, "bench"), kernels: map[string]*kbuild.Kernel{},
+		programs: map[string]string{}, total: len(runs), started: time.Now()}
+	if err := os.MkdirAll(b.cache, 0o755); err != nil {
+		return nil, err
+	}
+	if b.qemu, err = kbuild.BuildQEMU(ctx, kbuild.Options{Root: root}); err != nil {
+		return nil, err
+	}
+	for _, r := range runs {
+		if b.kernels[r.Kernel] != nil {
+			continue
+		}
+		if b.kernels[r.Kernel], err = kbuild.Build(ctx, kbuild.Options{Root: root, Base: o.Base, Variant: r.Kernel}); err != nil {
+			return nil, err
+		}
+	}
+	if b.plugin, err = lab.PluginVersion(ctx); err != nil {
+		return nil, err
+	}
+	if b.bin, err = os.MkdirTemp("", "coslab-bench-"); err != nil {
+		return nil, err
+	}
+	if text, err := exec.CommandContext(ctx, "make", "-s", "-C", filepath.Join(root, "tests", "workloads"), "OUT="+b.bin).CombinedOutput(); err != nil {
+		os.RemoveAll(b.bin)
+		return nil, fmt.Errorf("compiling the workloads: %w\n%s", err, text)
+	}
+	for _, r := range runs {
+		for _, p := range b.paths(r.Row) {
+			data, err := os.ReadFile(p)
+			if err != nil {
+				os.RemoveAll(b.bin)
+				if r.Row.Host != "" && errors.Is(err, os.ErrNotExist) {
+					return nil, fmt.Errorf("row %s needs the program %s: install it (tools/setup.sh does)", r.Row.Name, r.Row.Host)
+				}
+				return nil, err
+			}
+			sum := sha256.Sum256(data)
+			b.programs[p] = hex.EncodeToString(sum[:8])
+		}
+	}
+	return b, nil
+}
+
+// paths of a row's programs.
+func (b *series) paths(r Row) []string {
+	if r.Host != "" {
+		path, err := exec.LookPath(r.Host)
+		if err != nil {
+			path = r.Host
+		}
+		return []string{filepath.Join(b.bin, "gang"), path}
+	}
+	return []string{filepath.Join(b.bin, r.Program)}
+}
+
+func (r Run) model() (lab.Model, vm.Topology, error) {
+	m, err := lab.Find(r.Row.Model)
+	if err != nil {
+		return m, vm.Topology{}, err
+	}
+	m.Cost.TransferNear = int(float64(m.Cost.TransferNear) * r.Transfer)
+	m.Cost.TransferFar = int(float64(m.Cost.TransferFar) * r.Transfer)
+	p, err := vm.Find(m.Preset)
+	return m, p.Topology, err
+}
+
+func (b *series) cached(ctx context.Context, r Run) (Result, error) {
+	m, topology, err := r.model()
+	if err != nil {
+		return Result{}, err
+	}
+	res := Result{Run: r, Model: m, Script: r.script(topology)}
+	k := b.kernels[r.Kernel]
+	res.Versions = map[string]string{
+		"linux": k.Version, "kernel": filepath.Base(filepath.Dir(k.Image)), "qemu": b.qemu.Version,
+		"qemu_build": filepath.Base(filepath.Dir(b.qemu.Binary)),
+	}
+	for _, p := range b.paths(r.Row) {
+		res.Versions[filepath.Base(p)] = b.programs[p]
+	}
+	res.Versions["machine"] = b.plugin
+	res.Command = fmt.Sprintf("bin/coslab bench --suite %s --row %s --policy '%s' --seed %d --fresh", b.suite, r.Row.Name, r.Policy, r.Seed)
+	// The name and the description of a row do not change what it does.
+	bare := res
+	bare.Run.Row.About, bare.Run.Row.Name, bare.Command = "", "", ""
+	bare.Run.Row.Policies, bare.Run.Row.Kernels, bare.Run.Row.Transfer = nil, nil, nil
+	bare.Model.About, bare.Model.Sources = "", nil
+	data, err := json.Marshal(bare)
+	if err != nil {
+		return res, err
+	}
+	sum := sha256.Sum256(append([]byte(format), data...))
+	res.Key = hex.EncodeToString(sum[:12])
+	file := filepath.Join(b.cache, res.Key+".json")
+	if !b.opts.Fresh {
+		var old Result
+		if data, err := os.ReadFile(file); err == nil && json.Unmarshal(data, &old) == nil && old.Key == res.Key {
+			old.Run, old.Command = r, res.Command
+			b.finished(r, old, false)
+			return old, nil
+		}
+	}
+	if err := b.run(ctx, r, &res); err != nil {
+		return res, err
+	}
+	b.finished(r, res, true)
+	data, err = json.MarshalIndent(res, "", "\t")
+	if err != nil {
+		return res, err
+	}
+	// Whole or not at all: another series may read it.
+	tmp := file + "." + strconv.Itoa(os.Getpid())
+	if err := os.WriteFile(tmp, data, 0o644); err != nil {
+		return res, err
+	}
+	return res, os.Rename(tmp, file)
+}
+
+// A run takes half a minute where the model is small; the largest take minutes.
+const runTimeout = 20 * time.Minute
+
+func (b *series) run(ctx context.Context, r Run, res *Result) error {
+	started := time.Now()
+	c := vm.Config{
+		Name:     "bench " + r.String(),
+		Kernel:   b.kernels[r.Kernel].Image,
+		Cmdline:  []string{"quiet"},
+		Virtual:  &vm.VirtualTime{Seed: r.Seed},
+		Programs: b.paths(r.Row),
+		Command:  []string{"sh", "-euc", res.Script},
+		Timeout:  runTimeout,
+	}
+	machine, err := lab.Attach(ctx, &c, res.Model, false)
+	if err != nil {
+		return err
+	}
+	defer machine.Close()
+	out, err := vm.Run(ctx, c)
+	if err != nil {
+		return err
+	}
+	if out.ExitStatus != 0 {
+		return fmt.Errorf("exit status %d: %s", out.ExitStatus, out.Stderr)
+	}
+	res.Output = string(out.Stdout)
+	if res.Metric, res.Value, err = parseResult(res.Output); err != nil {
+		return err
+	}
+	report, err := machine.Report()
+	if err != nil {
+		return err
+	}
+	res.Counters, res.RegionNS = report.Total, report.RegionNS
+	res.HostSec = time.Since(started).Seconds()
+	return nil
+}
+
+// finished tells of a run, and when the last may be.
+func (b *series) finished(r Run, res Result, fresh bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.done++
+	note := "from the cache"
+	if fresh {
+		b.fresh++
+		each := time.Since(b.started) / time.Duration(b.fresh)
+		note = fmt.Sprintf("%.0f s", res.HostSec)
+		if left := b.total - b.done; left > 0 {
+			note += fmt.Sprintf("; at most %s to go", (time.Duration(left) * each).Round(10*time.Second))
+		}
+	}
+	fmt.Fprintf(b.opts.Progress, "[%*d/%d] %s: %.6g %s (%s)\n", len(strconv.Itoa(b.total)), b.done, b.total, r, res.Value, res.Metric, note)
+}

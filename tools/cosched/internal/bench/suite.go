@@ -1,0 +1,269 @@
+// Package bench measures one scheduler, or one way to place threads, against another:
+// it runs a matrix of workloads, policies and seeds on machine models in the lab,
+// keeps each raw result, and makes tables and plots of them.
+//
+// All figures are of models in virtual time. They compare; they say nothing of how
+// fast hardware is.
+package bench
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"cosched.io/cosched/internal/lab"
+)
+
+// Suite is a series of rows, each run with each of its policies and each seed.
+type Suite struct {
+	Name  string   `json:"name"`
+	About string   `json:"about"`
+	Seeds []uint64 `json:"seeds"`
+	Rows  []Row    `json:"rows"`
+}
+
+// Row is a workload on a machine model.
+type Row struct {
+	Name     string   `json:"name"`
+	About    string   `json:"about"`
+	Model    string   `json:"model"`
+	Clusters int      `json:"clusters"` // cgroups, cluster K's home is LLC domain K modulo their number
+	Program  string   `json:"program"`  // of tests/workloads, which gets --cgroup and --model
+	Args     []string `json:"args"`     // more for it
+	// Threads makes all clusters of threads of one process, in threaded cgroups.
+	Threads bool `json:"threads,omitempty"`
+	// Host is a program of the machine that runs the lab, which gang, of tests/workloads, makes
+	// into clusters. Program is empty then, and Args are its.
+	Host     string   `json:"host,omitempty"`
+	Policies []Policy `json:"policies,omitempty"` // DefaultPolicies when empty
+	Kernels  []string `json:"kernels,omitempty"`  // variants; "test" when empty
+	// Transfer multiplies what transfers between LLCs cost in the model: does a
+	// conclusion hang on that constant? 1 when empty.
+	Transfer []float64 `json:"transfer,omitempty"`
+}
+
+// Policy says how clusters are placed: "none"; "hard", by cpuset; "cosched", by
+// cosched.cpus_preferred, with "cosched PREFERRED ALLOWED" by cosched.weights too.
+type Policy string
+
+// DefaultPolicies are those of a row that names none.
+var DefaultPolicies = []Policy{"none", "hard", "cosched"}
+
+// weights of a policy, if it sets them.
+func (p Policy) weights() string {
+	w, _ := strings.CutPrefix(string(p), "cosched")
+	return strings.TrimSpace(w)
+}
+
+func (p Policy) usesCosched() bool { return strings.HasPrefix(string(p), "cosched") }
+
+func (p Policy) check() error {
+	if p == "none" || p == "hard" || p == "cosched" {
+		return nil
+	}
+	f := strings.Fields(string(p))
+	if len(f) == 3 && f[0] == "cosched" && strings.Join(f, " ") == string(p) {
+		for _, w := range f[1:] {
+			if n, err := strconv.Atoi(w); err != nil || n < 1 || n > 10000 {
+				return fmt.Errorf("policy %q: weights are 1 to 10000", p)
+			}
+		}
+		return nil
+	}
+	return fmt.Errorf("no policy %q (there are none, hard, cosched, and cosched PREFERRED ALLOWED)", p)
+}
+
+//go:embed suites/*.json
+var suiteFiles embed.FS
+
+// Suites lists the suites that come with the project.
+func Suites() ([]Suite, error) {
+	names, err := fs.Glob(suiteFiles, "suites/*.json")
+	if err != nil {
+		return nil, err
+	}
+	var list []Suite
+	for _, name := range names {
+		data, err := suiteFiles.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		s, err := parseSuite(strings.TrimSuffix(path.Base(name), ".json"), data)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+// FindSuite returns a suite by name, or from a file where the name has a slash.
+func FindSuite(name string) (Suite, error) {
+	if strings.Contains(name, "/") {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return Suite{}, fmt.Errorf("suite: %w", err)
+		}
+		return parseSuite(strings.TrimSuffix(filepath.Base(name), ".json"), data)
+	}
+	list, err := Suites()
+	if err != nil {
+		return Suite{}, err
+	}
+	var names []string
+	for _, s := range list {
+		if s.Name == name {
+			return s, nil
+		}
+		names = append(names, s.Name)
+	}
+	return Suite{}, fmt.Errorf("no suite %q (there are: %s; or the path of a file)", name, strings.Join(names, ", "))
+}
+
+func parseSuite(name string, data []byte) (Suite, error) {
+	s := Suite{}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&s); err != nil {
+		return s, fmt.Errorf("suite %s: %w", name, err)
+	}
+	s.Name = name
+	seen := map[string]bool{}
+	for i := range s.Rows {
+		r := &s.Rows[i]
+		if r.Policies == nil {
+			r.Policies = DefaultPolicies
+		}
+		if r.Kernels == nil {
+			r.Kernels = []string{"test"}
+		}
+		if r.Transfer == nil {
+			r.Transfer = []float64{1}
+		}
+		if seen[r.Name] {
+			return s, fmt.Errorf("suite %s: two rows are called %q", name, r.Name)
+		}
+		seen[r.Name] = true
+		if err := r.check(); err != nil {
+			return s, fmt.Errorf("suite %s, row %q: %w", name, r.Name, err)
+		}
+	}
+	if len(s.Rows) == 0 || len(s.Seeds) == 0 {
+		return s, fmt.Errorf("suite %s: no rows, or no seeds", name)
+	}
+	return s, nil
+}
+
+func (r Row) check() error {
+	if r.Name == "" || strings.ContainsAny(r.Name, " /\t\n") {
+		return fmt.Errorf("a name without blanks and slashes is needed")
+	}
+	if r.Clusters < 1 || r.Clusters > 64 {
+		return fmt.Errorf("%d clusters: 1 to 64", r.Clusters)
+	}
+	if r.Threads && r.Program != "warehouse" {
+		return fmt.Errorf("threads of one process in several cgroups: only warehouse has them")
+	}
+	if (r.Program == "") == (r.Host == "") {
+		return fmt.Errorf("one of program and host is needed")
+	}
+	if _, err := lab.Find(r.Model); err != nil {
+		return err
+	}
+	for _, p := range r.Policies {
+		if err := p.check(); err != nil {
+			return err
+		}
+	}
+	for _, f := range r.Transfer {
+		if f <= 0 || f > 100 {
+			return fmt.Errorf("transfer costs times %g: over 0, to 100", f)
+		}
+	}
+	return nil
+}
+
+// Run is one cell of the matrix.
+type Run struct {
+	Row      Row     `json:"row"`
+	Kernel   string  `json:"kernel"`
+	Policy   Policy  `json:"policy"`
+	Transfer float64 `json:"transfer"`
+	Seed     uint64  `json:"seed"`
+}
+
+func (r Run) String() string {
+	s := fmt.Sprintf("%s, %s", r.Row.Name, r.Policy)
+	if r.Kernel != "test" {
+		s += ", kernel " + r.Kernel
+	}
+	if r.Transfer != 1 {
+		s += fmt.Sprintf(", transfers × %g", r.Transfer)
+	}
+	return s + fmt.Sprintf(", seed %d", r.Seed)
+}
+
+// Runs lists the cells, all policies of a row next to each other, seed by seed: what
+// is there when time is up is whole rows.
+func (s Suite) Runs() []Run {
+	var runs []Run
+	for _, row := range s.Rows {
+		for _, f := range row.Transfer {
+			for _, seed := range s.Seeds {
+				for _, k := range row.Kernels {
+					for _, p := range row.Policies {
+						if p.usesCosched() && k == "vanilla" {
+							continue
+						}
+						runs = append(runs, Run{row, k, p, f, seed})
+					}
+				}
+			}
+		}
+	}
+	return runs
+}
+
+// Only leaves the rows, policies and seeds that are asked for; empty asks for all.
+func (s Suite) Only(rows, policies []string, seeds []uint64) (Suite, error) {
+	out := s
+	if len(seeds) > 0 {
+		out.Seeds = seeds
+	}
+	if len(rows) > 0 {
+		out.Rows = nil
+		for _, name := range rows {
+			i := slices.IndexFunc(s.Rows, func(r Row) bool { return r.Name == name })
+			if i < 0 {
+				var names []string
+				for _, r := range s.Rows {
+					names = append(names, r.Name)
+				}
+				return s, fmt.Errorf("suite %s has no row %q (there are: %s)", s.Name, name, strings.Join(names, ", "))
+			}
+			out.Rows = append(out.Rows, s.Rows[i])
+		}
+	}
+	if len(policies) > 0 {
+		var list []Policy
+		for _, p := range policies {
+			if err := Policy(p).check(); err != nil {
+				return s, err
+			}
+			list = append(list, Policy(p))
+		}
+		out.Rows = slices.Clone(out.Rows)
+		for i := range out.Rows {
+			out.Rows[i].Policies = list
+		}
+	}
+	return out, nil
+}
