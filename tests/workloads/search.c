@@ -20,6 +20,7 @@ static const char help[] =
 "  -n, --workers N      threads in each (2)\n"
 "  -k, --kib N          size of an instance's records in KiB (3072)\n"
 "  -c, --chunk N        KiB that one search reads (4)\n"
+"  -l, --local N        units of 1,000 instructions of private work in one (4)\n"
 "  -b, --busy US        work between two sleeps (2000); 0: never sleep\n"
 "  -s, --sleep US       length of a sleep (500), varied by half\n"
 "  -W, --warmup MS      how long before searches are counted (0)\n"
@@ -40,7 +41,7 @@ struct shared {
 	bool stop;
 };
 
-static long instances = 2, workers = 2, kib = 3072, chunk_kib = 4, busy_us = 2000, pause_us = 500;
+static long instances = 2, workers = 2, kib = 3072, chunk_kib = 4, local = 4, busy_us = 2000, pause_us = 500;
 static long warmup_ms, duration_ms = 1000;
 static bool model;
 static const char *cgroup;
@@ -76,6 +77,8 @@ static void *work(void *arg)
 		}
 		/* What is found is used, so that it is searched for. */
 		w->ops += 1 + (search(records[w->instance] + nr * chunk_kib * 128, UINT64_MAX) > 0);
+		for (long i = 0; i < local; i++)
+			work_unit();
 		cpu_pause();
 	}
 	return NULL;
@@ -116,6 +119,7 @@ int main(int argc, char **argv)
 		{ "workers", required_argument, NULL, 'n' },
 		{ "kib", required_argument, NULL, 'k' },
 		{ "chunk", required_argument, NULL, 'c' },
+		{ "local", required_argument, NULL, 'l' },
 		{ "busy", required_argument, NULL, 'b' },
 		{ "sleep", required_argument, NULL, 's' },
 		{ "warmup", required_argument, NULL, 'W' },
@@ -128,12 +132,13 @@ int main(int argc, char **argv)
 	uint64_t start_ns, elapsed, counted;
 	int c;
 
-	while ((c = getopt_long(argc, argv, "w:n:k:c:b:s:W:t:g:mh", options, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, "w:n:k:c:l:b:s:W:t:g:mh", options, NULL)) != -1) {
 		switch (c) {
 		case 'w': instances = parse_number("instances", optarg, 1, 1024); break;
 		case 'n': workers = parse_number("workers", optarg, 1, 1024); break;
 		case 'k': kib = parse_number("kib", optarg, 1, 1 << 20); break;
 		case 'c': chunk_kib = parse_number("chunk", optarg, 1, 1 << 20); break;
+		case 'l': local = parse_number("local", optarg, 0, 1 << 20); break;
 		case 'b': busy_us = parse_number("busy", optarg, 0, 1000000000); break;
 		case 's': pause_us = parse_number("sleep", optarg, 1, 1000000000); break;
 		case 'W': warmup_ms = parse_number("warmup", optarg, 0, 86400000); break;

@@ -64,7 +64,7 @@ func Plot(title string, cells []Cell, files ...string) error {
 	p.Title.Text = title
 	p.Y.Label.Text = "gain over none, %"
 	p.X.Label.Text = Caveat
-	p.Legend.Top = true
+	p.Legend.Top, p.Legend.Left = true, true
 	p.Add(plotter.NewGrid())
 	width := vg.Points(min(20, 60/float64(len(labels))))
 	for l, label := range labels {
