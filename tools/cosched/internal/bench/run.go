@@ -25,7 +25,7 @@ import (
 // Result is what one run measured, and all that it depends on.
 type Result struct {
 	Run      Run               `json:"run"`
-	Metric   string            `json:"metric"` // "ops_per_sec", more is better, or "msec", less is
+	Metric   string            `json:"metric"` // of higherIsBetter
 	Value    float64           `json:"value"`
 	Counters lab.Counters      `json:"counters"` // of the machine model, while the workload was measured
 	RegionNS int64             `json:"region_ns"`
@@ -39,7 +39,7 @@ type Result struct {
 }
 
 // higherIsBetter tells of each metric that a workload may print.
-var higherIsBetter = map[string]bool{"ops_per_sec": true, "msec": false}
+var higherIsBetter = map[string]bool{"ops_per_sec": true, "msec": false, "usec_p99": false}
 
 // parseResult finds the line "result METRIC VALUE" that a workload ends with.
 func parseResult(output string) (string, float64, error) {
@@ -110,8 +110,12 @@ func (r Run) command() []string {
 	if r.Row.Threads {
 		r.Row.Args = append([]string{"--one-process"}, r.Row.Args...)
 	}
-	count := map[string]string{"warehouse": "--warehouses", "search": "--instances"}[r.Row.Program]
-	return append([]string{r.Row.Program, "--model", "--cgroup", cgroupTop + "/w%d", count, n}, r.Row.Args...)
+	command := []string{r.Row.Program, "--model", "--cgroup", cgroupTop + "/w%d"}
+	// What has no number of clusters has as many as it needs.
+	if count := map[string]string{"warehouse": "--warehouses", "search": "--instances"}[r.Row.Program]; count != "" {
+		command = append(command, count, n)
+	}
+	return append(command, r.Row.Args...)
 }
 
 // Options of a series of runs.

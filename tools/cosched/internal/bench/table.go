@@ -133,8 +133,11 @@ func WriteTable(w io.Writer, cells []Cell) error {
 }
 
 func number(v float64, metric string) string {
-	if metric == "ops_per_sec" {
+	switch metric {
+	case "ops_per_sec":
 		return fmt.Sprintf("%.4g M/s", v/1e6)
+	case "usec_p99":
+		return fmt.Sprintf("%.4g us", v)
 	}
 	return fmt.Sprintf("%.4g ms", v)
 }
