@@ -186,6 +186,10 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	}
 }
 
+// reportTime is for the rest of a report after its first line. What staleCode looks for
+// is near the end: 2 s were too short with three guests on two cores.
+const reportTime = 10 * time.Second
+
 // maxAttempts bounds the starts of one guest for what staleCode finds.
 const maxAttempts = 4
 
@@ -196,8 +200,8 @@ func boot(ctx context.Context, c Config, e emulator, initrd string) (*Result, er
 	defer giveUp(nil)
 	watch := &console{live: c.Console, onReport: func(line string) {
 		if c.FailOnReport {
-			// The rest of the report is worth waiting for.
-			time.AfterFunc(2*time.Second, func() { giveUp(errReport) })
+			// The rest of the report is worth waiting for: on a busy host, seconds.
+			time.AfterFunc(reportTime, func() { giveUp(errReport) })
 		}
 	}}
 	var stdout, stderr, status, qemuErr capture
