@@ -55,7 +55,7 @@ matrix: coslab ## compile kernel/sched and kernel/cgroup in many configurations
 	@$(COSLAB) matrix --base $(BASE)
 
 .PHONY: test-long
-test-long: coslab ## all of test, and what takes long: every preset, the debug kernel, the kernel's own tests
+test-long: coslab ## all of test, placement with five seeds, and races of real parallelism
 	@COSCHED_LONG=1 $(COSLAB) test --base $(BASE) $(if $(RUN),--run '$(RUN)')
 
 .PHONY: test
