@@ -1007,7 +1007,7 @@ int __cosched_can_migrate(struct task_struct *p, int src, int dst,
 	/*
 	 * A CPU that is durably idle always may. One that idles for a moment
 	 * where all are busy may not: 7 to 30 moves a second and cluster, instead of
-	 * 0 to 4, on 8 LLCs of 4 CPUs with 2 threads each. Nor may a busy one,
+	 * 0 to 6, on 8 LLCs of 4 CPUs with 2 threads each. Nor may a busy one,
 	 * however often balancing fails, which it keeps doing where a cluster's
 	 * weights mean it to stay at home.
 	 */

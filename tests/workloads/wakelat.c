@@ -33,7 +33,6 @@ static const char help[] =
 struct worker {
 	uint32_t futex;			/* 1: woken */
 	uint64_t woken_ns;
-	unsigned int messenger;
 	pthread_t thread;
 } __attribute__((aligned(64)));
 
@@ -128,7 +127,6 @@ static void run(unsigned int cluster, void *(*routine)(void *), long n)
 	if (cgroup)
 		join_cgroup(cgroup, cluster, false);
 	for (long i = 0; routine == message && i < messengers * workers; i++) {
-		all[i].messenger = i / workers;
 		if (pthread_create(&all[i].thread, NULL, work, &all[i]))
 			die("creating a thread");
 	}

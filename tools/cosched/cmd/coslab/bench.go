@@ -97,7 +97,7 @@ func runBench(ctx context.Context, args []string) error {
 
 func printJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
-	e.SetIndent("", "\t")
+	e.SetIndent("", "  ")
 	return e.Encode(v)
 }
 

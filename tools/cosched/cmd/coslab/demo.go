@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -72,9 +71,7 @@ func runDemo(ctx context.Context, args []string) error {
 		return err
 	}
 	if *asJSON {
-		e := json.NewEncoder(os.Stdout)
-		e.SetIndent("", "  ")
-		if err := e.Encode(report); err != nil {
+		if err := printJSON(os.Stdout, report); err != nil {
 			return err
 		}
 	}

@@ -172,9 +172,7 @@ func runModels(_ context.Context, args []string) error {
 		return err
 	}
 	if *asJSON {
-		e := json.NewEncoder(os.Stdout)
-		e.SetIndent("", "  ")
-		return e.Encode(models)
+		return printJSON(os.Stdout, models)
 	}
 	for _, m := range models {
 		fmt.Printf("%-12s %s (preset %s)\n", m.Name, m.About, m.Preset)
@@ -190,9 +188,7 @@ func runPresets(_ context.Context, args []string) error {
 	}
 	presets := slices.Clone(vm.Presets)
 	if *asJSON {
-		e := json.NewEncoder(os.Stdout)
-		e.SetIndent("", "  ")
-		return e.Encode(presets)
+		return printJSON(os.Stdout, presets)
 	}
 	for _, p := range presets {
 		fmt.Printf("%-13s %s\n%-13s %s\n", p.Name, p.About, "", p.Topology)
