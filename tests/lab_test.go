@@ -110,32 +110,103 @@ func c2cRates(t *testing.T, model string, consumers ...int) []float64 {
 // tolerance is how far a model may be from what was published of its machine.
 const tolerance = 0.25
 
-// The models reproduce Table 1 of the OLS 2009 paper: how much faster 256 KiB go from
-// a producer to a consumer that shares a core or a chip with it than across chips.
-func TestModelsAgainstTable1(t *testing.T) {
-	for _, test := range []struct {
-		model     string
-		consumers []int     // the last is on the other chip
-		published []float64 // of the others, relative to that
-	}{
-		{"paper-xeon", []int{1, 2}, []float64{6.5}},
-		{"nehalem", []int{1, 2, 4}, []float64{4.1, 2.1}},
-	} {
-		t.Run(test.model, func(t *testing.T) {
+// The models are near what was published of their machines, Table 1 of the OLS 2009
+// paper and core-to-core latencies, and have its order.
+func TestModelsAgainstPublished(t *testing.T) {
+	models, err := lab.Models()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range models {
+		t.Run(m.Name, func(t *testing.T) {
 			t.Parallel()
-			rates := c2cRates(t, test.model, test.consumers...)
-			last := rates[len(rates)-1]
-			for i, want := range test.published {
-				got := rates[i] / last
-				t.Logf("CPU 0 to %d: %.1f MB/s, %.2f times that across chips; published: %.1f", test.consumers[i], rates[i], got, want)
-				if math.Abs(got-want) > tolerance*want {
-					t.Errorf("CPU 0 to %d: %.2f times as fast as across chips, %.1f was published", test.consumers[i], got, want)
+			if len(m.Published) == 0 {
+				t.Fatal("there is nothing to compare it with")
+			}
+			list, err := lab.Check(t.Context(), m, kernel(t, "test").Image)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, c := range list {
+				t.Logf("%s: %.2f; published: %g", c.Published, c.Modelled, c.Value)
+				if math.Abs(c.Off()) > tolerance {
+					t.Errorf("%s: %.2f, %g was published", c.Published, c.Modelled, c.Value)
 				}
-				if rates[i] <= rates[i+1] {
-					t.Errorf("CPU 0 to %d is not faster than to %d", test.consumers[i], test.consumers[i+1])
+				for _, d := range list[:i] {
+					if c.What == d.What && (c.Value < d.Value) != (c.Modelled < d.Modelled) {
+						t.Errorf("%s: %.2f; %s: %.2f; published were %g and %g", c.Published, c.Modelled, d.Published, d.Modelled, c.Value, d.Value)
+					}
 				}
 			}
 		})
+	}
+}
+
+// modelled runs a workload on a model and returns what it prints and what was counted.
+func modelled(t *testing.T, model, program, script string) (string, *lab.Report) {
+	t.Helper()
+	m, err := lab.Find(model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c vm.Config
+	machine, err := lab.Attach(t.Context(), &c, m, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer machine.Close()
+	out := workload(t, c, program, script)
+	r, err := machine.Report()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out, r
+}
+
+// Each cluster is counted by itself: what two of the same size and kind do is alike and
+// together nearly all, and what one does alone on a machine leaves the rest of it idle.
+func TestModelCountsClusters(t *testing.T) {
+	_, r := modelled(t, "cascade-lake", "warehouse", "warehouse --model --warehouses 2 --workers 4 --busy 0 --locks 64 --records 512 --warmup 20 --time 20")
+	if len(r.Clusters) != 2 {
+		t.Fatalf("%d clusters were counted, not 2", len(r.Clusters))
+	}
+	a, b := r.Clusters[0], r.Clusters[1]
+	if part := float64(a.Insns+b.Insns) / float64(r.Total.Insns); part < 0.9 || part > 1 {
+		t.Errorf("two clusters have %.3f of all instructions", part)
+	}
+	if ratio := float64(a.Accesses) / float64(b.Accesses); ratio < 0.8 || ratio > 1.25 {
+		t.Errorf("one of two equal clusters has %.2f times the accesses of the other", ratio)
+	}
+	if idle := float64(r.Total.IdleNS) / float64(r.RegionNS) / 8; idle > 0.05 {
+		t.Errorf("8 threads that never sleep leave %.3f of 8 CPUs idle", idle)
+	}
+	_, r = modelled(t, "cascade-lake", "warehouse", "warehouse --model --warehouses 1 --workers 1 --busy 0 --warmup 20 --time 20")
+	if len(r.Clusters) != 1 {
+		t.Fatalf("%d clusters were counted, not 1", len(r.Clusters))
+	}
+	if idle := float64(r.Total.IdleNS) / float64(r.RegionNS); idle < 6.8 || idle > 7.2 {
+		t.Errorf("one thread on 8 CPUs leaves %.2f of them idle", idle)
+	}
+	// It executes, waits for memory and spins, a nanosecond for each instruction.
+	c := r.Clusters[0]
+	if busy := float64(c.Insns+c.StallNS+50*c.Pauses) / float64(r.RegionNS); busy < 0.9 || busy > 1.1 {
+		t.Errorf("its cluster has %.3f of a CPU's time", busy)
+	}
+}
+
+// String instructions move lines as loads and stores do.
+func TestModelStrings(t *testing.T) {
+	out, _ := modelled(t, "cascade-lake", "c2c", "c2c --consumer 4; c2c --consumer 4 --string")
+	var rate [2]float64
+	for i, line := range strings.Split(strings.TrimSpace(out), "\n") {
+		f := strings.Fields(line)
+		if _, err := fmt.Sscan(f[len(f)-1], &rate[i]); err != nil {
+			t.Fatalf("c2c prints %q", out)
+		}
+	}
+	t.Logf("256 KiB to the other socket: %.1f MB/s, by string instructions %.1f", rate[0], rate[1])
+	if ratio := rate[1] / rate[0]; ratio < 0.75 || ratio > 1.33 {
+		t.Errorf("by string instructions 256 KiB move %.2f times as fast", ratio)
 	}
 }
 

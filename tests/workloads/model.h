@@ -8,9 +8,13 @@
 
 #if defined(__x86_64__)
 #define MODEL_SAY(command) \
-	__asm__ volatile(".byte 0x0f, 0x1f, 0x84, 0x00, " #command ", 0x5a, 0x05, 0xc0" ::: "memory")
+	MODEL_SAY_OF(command, 0)
+#define MODEL_SAY_OF(command, value) \
+	__asm__ volatile(".byte 0x0f, 0x1f, 0x84, 0x00, " #command ", 0x5a, 0x05, 0xc0" \
+			 :: "a" ((unsigned long)(value)) : "memory")
 #else
 #define MODEL_SAY(command) do { } while (0)
+#define MODEL_SAY_OF(command, value) do { (void)(value); } while (0)
 #endif
 
 /* Memory accesses take time from now on, or no longer. */
@@ -19,5 +23,7 @@
 /* What happens between these is counted. */
 #define model_begin()	MODEL_SAY(2)
 #define model_end()	MODEL_SAY(3)
+/* What this thread does is counted for cluster @nr, 0 to 63, from now on. */
+#define model_cluster(nr)	MODEL_SAY_OF(4, nr)
 
 #endif /* WORKLOADS_MODEL_H */

@@ -66,6 +66,7 @@ static void *work(void *arg)
 	long chunks = kib / chunk_kib;
 	uint64_t slept = now_ns();
 
+	model_cluster(w->instance);
 	__atomic_add_fetch(&shared->running, 1, __ATOMIC_RELEASE);
 	while (!shared->stop) {
 		uint64_t t = now_ns();

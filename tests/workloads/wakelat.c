@@ -62,6 +62,7 @@ static void *work(void *arg)
 	static const struct timespec limit = { .tv_nsec = 100000000 };
 	struct worker *w = arg;
 
+	model_cluster(0);
 	__atomic_add_fetch(&shared->running, 1, __ATOMIC_RELEASE);
 	while (!shared->stop) {
 		uint64_t late;
@@ -87,6 +88,7 @@ static void *message(void *arg)
 	unsigned int nr = (uintptr_t)arg;
 	uint32_t seed = 2654435761u * (nr + 1);
 
+	model_cluster(0);
 	__atomic_add_fetch(&shared->running, 1, __ATOMIC_RELEASE);
 	while (!shared->stop) {
 		sleep_ns(jitter(interval_us * 1000, &seed));
@@ -108,6 +110,7 @@ static void *compute(void *arg)
 {
 	volatile uint64_t *ops = shared->batch_ops[(uintptr_t)arg];
 
+	model_cluster(1);
 	__atomic_add_fetch(&shared->running, 1, __ATOMIC_RELEASE);
 	while (!shared->stop) {
 		work_unit();

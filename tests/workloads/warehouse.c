@@ -133,6 +133,7 @@ static void *work(void *arg)
 
 	if (one_process && cgroup)
 		join_cgroup(cgroup, w->warehouse, true);
+	model_cluster(w->warehouse);
 	slept = now_ns();
 	__atomic_add_fetch(&shared->running, 1, __ATOMIC_RELEASE);
 	for (;;) {

@@ -25,9 +25,10 @@
  *   held by another LLC only			transfer, by nodes
  *   memory					memory, by nodes
  *
- * and an atomic instruction takes "atomic" more. L1 is direct-mapped, L2 and LLC
- * are set-associative and replaced by age. L1 is contained in L2; a line that
- * leaves L2 leaves L1.
+ * and an atomic instruction takes "atomic" more. Who asks for a modified line while
+ * it is on its way to another core waits until it is there. L1 is direct-mapped, L2
+ * and LLC are set-associative and replaced by age. L1 is contained in L2; a line
+ * that leaves L2 leaves L1.
  *
  * Left out: instruction fetches, page walks, prefetchers, overlap of misses, limits
  * of bandwidth. An instruction takes QEMU's constant time besides.
@@ -38,6 +39,19 @@
  *
  * with CC: 0 switches the model off and 1 on; 2 begins a region, in which
  * everything is counted, and 3 ends it. Without them a region is the whole run.
+ * 4 says that the thread which executes it belongs to the cluster in RAX.
+ *
+ * Counting by cluster
+ * ===================
+ *
+ * A thread is known by its address space and its thread pointer, CR3 and FS base.
+ * They are looked up where the kernel returns to user space: from then on, until
+ * another thread returns or the CPU idles, all that the CPU does counts for the
+ * thread's cluster. So system calls count for the thread that makes them, also
+ * what they do after it was switched out and before the next one returns. What
+ * interrupts do while the CPU would idle, and threads of no cluster, is the rest.
+ * A thread keeps its cluster until it says another; one that is made later in the
+ * same address space, with the same thread pointer, inherits it.
  *
  * All vCPUs run in one thread: there are no locks.
  */
@@ -55,9 +69,10 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_version = QEMU_PLUGIN_VERSION;
 #define MAX_CPUS	64
 #define MAX_LLCS	64
 #define MAX_NODES	64
+#define MAX_CLUSTERS	64
 #define LINE_SHIFT	6
 
-enum command { MODEL_OFF, MODEL_ON, REGION_BEGIN, REGION_END };
+enum command { MODEL_OFF, MODEL_ON, REGION_BEGIN, REGION_END, JOIN_CLUSTER };
 
 /* What happened; the names in the output are in event_names. */
 enum event {
@@ -72,12 +87,14 @@ enum event {
 	INVALIDATIONS,		/* of other cores' copies */
 	ATOMICS,
 	STALL_NS,
+	IDLE_NS,
 	NR_EVENTS,
 };
 
 static const char *const event_names[NR_EVENTS] = {
 	"accesses", "l2_hits", "llc_hits", "peer_hits", "transfers_near", "transfers_far",
 	"memory_near", "memory_far", "invalidations", "atomics", "stall_ns",
+	"idle_ns",
 };
 
 struct cache {
@@ -101,7 +118,8 @@ struct llc {
 struct line {
 	uint64_t sharers;	/* cores */
 	uint64_t llcs;
-	int8_t owner;		/* the core that has it modified, plus 1 */
+	uint64_t until : 57;	/* on its way to the owner, ns */
+	uint64_t owner : 7;	/* the core that has it modified, plus 1 */
 };
 
 /* In a scoreboard: counted by code that QEMU generates. */
@@ -129,12 +147,26 @@ static struct line *lines;
 static uint64_t nr_lines, node_lines;
 static uint64_t low_memory;	/* bytes below the hole that ends at 4 GiB */
 
-static uint64_t events[MAX_CPUS][NR_EVENTS], events_begin[MAX_CPUS][NR_EVENTS];
-static struct vcpu vcpu_begin[MAX_CPUS];
-static uint64_t region_events[MAX_CPUS][NR_EVENTS];
-static struct vcpu region_vcpu[MAX_CPUS];
+/* What was counted: of a vCPU, or of a cluster. */
+struct count {
+	uint64_t events[NR_EVENTS];
+	struct vcpu vcpu;
+};
+
+static uint64_t events[MAX_CPUS][NR_EVENTS];
+static struct count at_begin[MAX_CPUS];		/* of the region */
+static struct count region[MAX_CPUS];
 static int64_t region_ns, region_begin_ns, last_ns;
 static int in_region;
+
+static int64_t idle_since[MAX_CPUS];		/* -1: not idle */
+
+static GHashTable *threads;			/* struct thread to its cluster plus 1 */
+static int cluster_on[MAX_CPUS];		/* the cluster whose thread runs, plus 1 */
+static struct count at_switch[MAX_CPUS];	/* when it began to */
+static struct count clusters[MAX_CLUSTERS];
+static int nr_clusters;
+static struct qemu_plugin_register *reg_rax, *reg_cr3, *reg_fs_base;
 
 /*
  * Caches
@@ -213,6 +245,17 @@ static uint32_t transfer(uint64_t *ev, int node, uint64_t from)
 	return least;
 }
 
+/*
+ * Clocks of vCPUs are up to a quantum apart. What lies farther ahead than this way
+ * takes is of a vCPU that has run ahead, and the line may not have left by then.
+ */
+static uint32_t wait_for_line(const struct line *l, uint32_t cost)
+{
+	int64_t left = (int64_t)l->until - qemu_plugin_vcpu_time();
+
+	return left > 0 && left <= cost ? left : 0;
+}
+
 /* An access of a core that misses its L1, or writes what is not its own alone. */
 static uint32_t access_line(uint64_t *ev, int core, uint32_t nr, bool store)
 {
@@ -220,7 +263,8 @@ static uint32_t access_line(uint64_t *ev, int core, uint32_t nr, bool store)
 	struct line *l = &lines[nr];
 	uint64_t me = 1ull << core, mine = 1ull << c->llc, others = l->sharers & ~me;
 	uint64_t elsewhere = l->llcs & ~mine;
-	int node = llcs[c->llc].node, owner = l->owner - 1;
+	int node = llcs[c->llc].node, owner = (int)l->owner - 1;
+	bool moves = false;
 	bool in_l2 = (l->sharers & me) && cache_lookup(&c->l2, nr);
 	uint32_t cost, gone;
 
@@ -234,6 +278,7 @@ static uint32_t access_line(uint64_t *ev, int core, uint32_t nr, bool store)
 		} else {
 			cost = transfer(ev, node, 1ull << cores[owner].llc);
 		}
+		moves = true;
 		if (!store) {
 			l->owner = 0;
 			l1_make_readonly(owner, nr);
@@ -255,6 +300,8 @@ static uint32_t access_line(uint64_t *ev, int core, uint32_t nr, bool store)
 		cost = cost_memory[node][home];
 	}
 
+	if (moves)
+		cost += wait_for_line(l, cost);
 	if (store) {
 		for (; others; others &= others - 1) {
 			l1_forget(__builtin_ctzll(others), nr);
@@ -263,6 +310,8 @@ static uint32_t access_line(uint64_t *ev, int core, uint32_t nr, bool store)
 		l->sharers = me;
 		l->owner = core + 1;
 		l->llcs = mine;
+		if (moves)
+			l->until = qemu_plugin_vcpu_time() + cost;
 	}
 	if (!in_l2 && !cache_lookup(&c->l2, nr)) {
 		gone = cache_insert(&c->l2, nr);
@@ -292,15 +341,15 @@ static void stall(unsigned int cpu, uint32_t ns)
 	qemu_plugin_vcpu_stall(control, ns);
 }
 
-static void on_access(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t vaddr, void *unused)
+static void on_access(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t vaddr, void *atomic)
 {
 	struct qemu_plugin_hwaddr *hw = qemu_plugin_get_hwaddr(info, vaddr);
-	bool store = qemu_plugin_mem_is_store(info);
+	/* An atomic instruction asks for the line to write to it at once. */
+	bool store = atomic || qemu_plugin_mem_is_store(info);
 	uint64_t addr, *ev = events[cpu];
 	uint32_t nr, slot, cost;
 	int core;
 
-	(void)unused;
 	if (!hw || qemu_plugin_hwaddr_is_io(hw))
 		return;
 	addr = qemu_plugin_hwaddr_phys_addr(hw);
@@ -334,9 +383,46 @@ static void on_atomic(unsigned int cpu, void *unused)
  * What the guest says
  */
 
-static struct vcpu vcpu_now(int cpu)
+static struct count count_now(int cpu)
 {
-	return *(struct vcpu *)qemu_plugin_scoreboard_find(board, cpu);
+	struct count c;
+
+	memcpy(c.events, events[cpu], sizeof(c.events));
+	c.vcpu = *(struct vcpu *)qemu_plugin_scoreboard_find(board, cpu);
+	return c;
+}
+
+static void add_since(struct count *to, const struct count *then, const struct count *now)
+{
+	int e;
+
+	for (e = 0; e < NR_EVENTS; e++)
+		to->events[e] += now->events[e] - then->events[e];
+	to->vcpu.insns += now->vcpu.insns - then->vcpu.insns;
+	to->vcpu.pauses += now->vcpu.pauses - then->vcpu.pauses;
+}
+
+/* Clocks of vCPUs are up to a quantum apart: @now may be before it became idle. */
+static void count_idle(int cpu, int64_t now)
+{
+	if (idle_since[cpu] < 0 || now <= idle_since[cpu])
+		return;
+	events[cpu][IDLE_NS] += now - idle_since[cpu];
+	idle_since[cpu] = now;
+}
+
+/* From now on this vCPU works for a cluster, or with 0 for none. */
+static void switch_cluster(int cpu, int cluster)
+{
+	struct count now;
+
+	if (cluster == cluster_on[cpu])
+		return;
+	now = count_now(cpu);
+	if (in_region && cluster_on[cpu])
+		add_since(&clusters[cluster_on[cpu] - 1], &at_switch[cpu], &now);
+	at_switch[cpu] = now;
+	cluster_on[cpu] = cluster;
 }
 
 static void region_begin(int64_t now)
@@ -345,26 +431,132 @@ static void region_begin(int64_t now)
 
 	if (in_region++)
 		return;
-	for (i = 0; i < nr_cpus; i++)
-		vcpu_begin[i] = vcpu_now(i);
-	memcpy(events_begin, events, sizeof(events));
+	for (i = 0; i < nr_cpus; i++) {
+		count_idle(i, now);
+		at_begin[i] = at_switch[i] = count_now(i);
+	}
 	region_begin_ns = now;
 	ever_in_region = true;
 }
 
 static void region_end(int64_t now)
 {
-	int i, e;
+	int i;
 
 	if (!in_region || --in_region)
 		return;
 	for (i = 0; i < nr_cpus; i++) {
-		region_vcpu[i].insns += vcpu_now(i).insns - vcpu_begin[i].insns;
-		region_vcpu[i].pauses += vcpu_now(i).pauses - vcpu_begin[i].pauses;
-		for (e = 0; e < NR_EVENTS; e++)
-			region_events[i][e] += events[i][e] - events_begin[i][e];
+		struct count end;
+
+		count_idle(i, now);
+		end = count_now(i);
+		add_since(&region[i], &at_begin[i], &end);
+		if (cluster_on[i])
+			add_since(&clusters[cluster_on[i] - 1], &at_switch[i], &end);
+		at_switch[i] = end;
 	}
 	region_ns += now - region_begin_ns;
+}
+
+static void on_idle(qemu_plugin_id_t id, unsigned int cpu)
+{
+	(void)id;
+	switch_cluster(cpu, 0);
+	idle_since[cpu] = qemu_plugin_vcpu_time();
+}
+
+static void on_resume(qemu_plugin_id_t id, unsigned int cpu)
+{
+	(void)id;
+	count_idle(cpu, qemu_plugin_vcpu_time());
+	idle_since[cpu] = -1;
+}
+
+/* A thread, as the processor sees it. */
+struct thread {
+	uint64_t space, pointer;
+};
+
+static guint thread_hash(gconstpointer p)
+{
+	const struct thread *t = p;
+
+	return (t->space >> 12) * 31 + (t->pointer >> 6);
+}
+
+static gboolean thread_equal(gconstpointer a, gconstpointer b)
+{
+	return !memcmp(a, b, sizeof(struct thread));
+}
+
+static uint64_t read_register(struct qemu_plugin_register *reg)
+{
+	static GByteArray *bytes;
+	uint64_t value = 0;
+
+	if (!bytes)
+		bytes = g_byte_array_new();
+	g_byte_array_set_size(bytes, 0);
+	if (qemu_plugin_read_register(reg, bytes) == sizeof(value))
+		memcpy(&value, bytes->data, sizeof(value));
+	return value;
+}
+
+/* Without what says nothing of the address space: PCID, and the user's half of two tables. */
+static struct thread thread_now(void)
+{
+	return (struct thread) {
+		.space = read_register(reg_cr3) & 0xfffffffffe000ull,
+		.pointer = read_register(reg_fs_base),
+	};
+}
+
+static void on_return(unsigned int cpu, void *unused)
+{
+	struct thread t;
+
+	(void)unused;
+	if (!nr_clusters)
+		return;
+	t = thread_now();
+	switch_cluster(cpu, GPOINTER_TO_INT(g_hash_table_lookup(threads, &t)));
+}
+
+static void join_cluster(unsigned int cpu, uint64_t nr)
+{
+	struct thread *t;
+
+	/* Said to a machine with fewer: it is not a cluster for us. */
+	if (nr >= MAX_CLUSTERS || !reg_rax || !reg_cr3 || !reg_fs_base)
+		return;
+	t = g_new(struct thread, 1);
+	*t = thread_now();
+	if ((int)nr >= nr_clusters)
+		nr_clusters = nr + 1;
+	g_hash_table_replace(threads, t, GINT_TO_POINTER((int)nr + 1));
+	switch_cluster(cpu, nr + 1);
+}
+
+static void on_new_vcpu(qemu_plugin_id_t id, unsigned int cpu)
+{
+	static const struct {
+		const char *name;
+		struct qemu_plugin_register **to;
+	} wanted[] = { { "rax", &reg_rax }, { "cr3", &reg_cr3 }, { "fs_base", &reg_fs_base } };
+	GArray *all = qemu_plugin_get_registers();
+	size_t k;
+	guint i;
+
+	(void)id;
+	(void)cpu;
+	for (i = 0; i < all->len; i++) {
+		qemu_plugin_reg_descriptor *d = &g_array_index(all, qemu_plugin_reg_descriptor, i);
+
+		for (k = 0; k < G_N_ELEMENTS(wanted); k++)
+			if (!strcmp(d->name, wanted[k].name))
+				*wanted[k].to = d->handle;
+	}
+	g_array_free(all, TRUE);
 }
 
 static qemu_plugin_id_t plugin;
@@ -375,7 +567,6 @@ static void on_command(unsigned int cpu, void *what)
 	int64_t now = qemu_plugin_vcpu_time();
 	bool on = model_on;
 
-	(void)cpu;
 	if (now > last_ns)
 		last_ns = now;
 	switch ((enum command)(uintptr_t)what) {
@@ -391,6 +582,9 @@ static void on_command(unsigned int cpu, void *what)
 	case REGION_END:
 		region_end(now);
 		break;
+	case JOIN_CLUSTER:
+		join_cluster(cpu, read_register(reg_rax));
+		break;
 	}
 	if (on == model_on)
 		return;
@@ -404,9 +598,20 @@ static const uint8_t command_bytes[] = { 0x0f, 0x1f, 0x84, 0x00, 0, 0x5a, 0x05, 
 static int find_command(const uint8_t *b, size_t n)
 {
 	if (n != sizeof(command_bytes) || memcmp(b, command_bytes, 4) ||
-	    memcmp(b + 5, command_bytes + 5, 3) || b[4] > REGION_END)
+	    memcmp(b + 5, command_bytes + 5, 3) || b[4] > JOIN_CLUSTER)
 		return -1;
 	return b[4];
+}
+
+/* SYSRET, SYSEXIT or IRET: on to user space, or back into the kernel, which is all the same. */
+static bool is_return(const uint8_t *b, size_t n)
+{
+	if (n > 1 && (b[0] & 0xf0) == 0x40) {		/* REX */
+		b++;
+		n--;
+	}
+	return (n == 1 && b[0] == 0xcf) ||
+	       (n == 2 && b[0] == 0x0f && (b[1] == 0x07 || b[1] == 0x35));
 }
 
 /* LOCK, or XCHG with memory, which is the same. */
@@ -436,26 +641,44 @@ static void on_translate(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 	qemu_plugin_u64 insns = qemu_plugin_scoreboard_u64_in_struct(board, struct vcpu, insns);
 	qemu_plugin_u64 pauses = qemu_plugin_scoreboard_u64_in_struct(board, struct vcpu, pauses);
 	size_t i, n = qemu_plugin_tb_n_insns(tb);
+	bool commands = false;
 
 	(void)id;
-	qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(tb, QEMU_PLUGIN_INLINE_ADD_U64, insns, n);
+	for (i = 0; i < n && !commands; i++) {
+		uint8_t b[16];
+		size_t len = qemu_plugin_insn_data(qemu_plugin_tb_get_insn(tb, i), b, sizeof(b));
+
+		commands = find_command(b, len) >= 0;
+	}
+	/* What is counted begins and ends at the instruction, not at its block's ends. */
+	if (!commands)
+		qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(tb, QEMU_PLUGIN_INLINE_ADD_U64,
+								  insns, n);
 	for (i = 0; i < n; i++) {
 		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
 		uint8_t b[16];
 		size_t len = qemu_plugin_insn_data(insn, b, sizeof(b));
 		int command = find_command(b, len);
+		bool atomic;
 
+		if (commands)
+			qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(insn,
+				QEMU_PLUGIN_INLINE_ADD_U64, insns, 1);
 		if (command >= 0)
-			qemu_plugin_register_vcpu_insn_exec_cb(insn, on_command, QEMU_PLUGIN_CB_NO_REGS,
+			qemu_plugin_register_vcpu_insn_exec_cb(insn, on_command, QEMU_PLUGIN_CB_R_REGS,
 							       (void *)(uintptr_t)command);
 		if (len == 2 && b[0] == 0xf3 && b[1] == 0x90)
 			qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(insn,
 				QEMU_PLUGIN_INLINE_ADD_U64, pauses, 1);
 		if (!model_on)
 			continue;
+		if (is_return(b, len))
+			qemu_plugin_register_vcpu_insn_exec_cb(insn, on_return,
+							       QEMU_PLUGIN_CB_R_REGS, NULL);
+		atomic = is_atomic(b, len);
 		qemu_plugin_register_vcpu_mem_cb(insn, on_access, QEMU_PLUGIN_CB_NO_REGS,
-						 QEMU_PLUGIN_MEM_RW, NULL);
-		if (is_atomic(b, len))
+						 QEMU_PLUGIN_MEM_RW, (void *)(uintptr_t)atomic);
+		if (atomic)
 			qemu_plugin_register_vcpu_insn_exec_cb(insn, on_atomic,
 							       QEMU_PLUGIN_CB_NO_REGS, NULL);
 	}
@@ -465,22 +688,34 @@ static void on_translate(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
  * Results
  */
 
-static void print_events(FILE *f, const uint64_t *ev, const struct vcpu *v)
+static void print_count(FILE *f, const struct count *c)
 {
 	int e;
 
-	fprintf(f, "{\"insns\": %" PRIu64 ", \"pauses\": %" PRIu64, v->insns, v->pauses);
+	fprintf(f, "{\"insns\": %" PRIu64 ", \"pauses\": %" PRIu64, c->vcpu.insns, c->vcpu.pauses);
 	for (e = 0; e < NR_EVENTS; e++)
-		fprintf(f, ", \"%s\": %" PRIu64, event_names[e], ev[e]);
+		fprintf(f, ", \"%s\": %" PRIu64, event_names[e], c->events[e]);
 	fprintf(f, "}");
+}
+
+static void print_counts(FILE *f, const char *name, const struct count *c, int n)
+{
+	int i;
+
+	fprintf(f, ",\n \"%s\": [", name);
+	for (i = 0; i < n; i++) {
+		fprintf(f, i ? ",\n  " : "\n  ");
+		print_count(f, &c[i]);
+	}
+	fprintf(f, " ]");
 }
 
 static void on_exit_of_qemu(qemu_plugin_id_t id, void *unused)
 {
-	uint64_t sum[NR_EVENTS] = {};
-	struct vcpu all = {};
+	static const struct count none;
+	struct count all = {};
 	FILE *f = stderr;
-	int i, e;
+	int i;
 
 	(void)id;
 	(void)unused;
@@ -499,21 +734,13 @@ static void on_exit_of_qemu(qemu_plugin_id_t id, void *unused)
 			return;
 		}
 	}
-	for (i = 0; i < nr_cpus; i++) {
-		all.insns += region_vcpu[i].insns;
-		all.pauses += region_vcpu[i].pauses;
-		for (e = 0; e < NR_EVENTS; e++)
-			sum[e] += region_events[i][e];
-	}
+	for (i = 0; i < nr_cpus; i++)
+		add_since(&all, &none, &region[i]);
 	fprintf(f, "{\"region_ns\": %" PRId64 ",\n \"total\": ", region_ns);
-	print_events(f, sum, &all);
-	fprintf(f, ",\n \"vcpus\": [\n");
-	for (i = 0; i < nr_cpus; i++) {
-		fprintf(f, "  ");
-		print_events(f, region_events[i], &region_vcpu[i]);
-		fprintf(f, i + 1 < nr_cpus ? ",\n" : "\n");
-	}
-	fprintf(f, " ]}\n");
+	print_count(f, &all);
+	print_counts(f, "vcpus", region, nr_cpus);
+	print_counts(f, "clusters", clusters, nr_clusters);
+	fprintf(f, "}\n");
 	if (out_file)
 		fclose(f);
 }
@@ -521,6 +748,9 @@ static void on_exit_of_qemu(qemu_plugin_id_t id, void *unused)
 /* A reset of the plugin takes all of them away. */
 static void install_callbacks(qemu_plugin_id_t id)
 {
+	qemu_plugin_register_vcpu_init_cb(id, on_new_vcpu);
+	qemu_plugin_register_vcpu_idle_cb(id, on_idle);
+	qemu_plugin_register_vcpu_resume_cb(id, on_resume);
 	qemu_plugin_register_vcpu_tb_trans_cb(id, on_translate);
 	qemu_plugin_register_atexit_cb(id, on_exit_of_qemu, NULL);
 }
@@ -550,14 +780,19 @@ static int read_numbers(char *text, uint64_t *to, int max)
 	return n;
 }
 
-/* What something belongs to, of which there are at least so many then. */
-static int member(uint64_t of, int *nr)
+/* What each of a list belongs to, and of how many; false if there cannot be so many. */
+static bool members(int *of, const uint64_t *v, int n, int *nr, int max)
 {
-	int i = of % MAX_CPUS;
+	int i;
 
-	if (i >= *nr)
-		*nr = i + 1;
-	return i;
+	for (i = 0; i < n; i++) {
+		if (v[i] >= (uint64_t)max)
+			return false;
+		of[i] = v[i];
+		if (of[i] >= *nr)
+			*nr = of[i] + 1;
+	}
+	return true;
 }
 
 static int read_description(const char *file)
@@ -572,8 +807,9 @@ static int read_description(const char *file)
 	char text[4096], *rest;
 	uint64_t v[MAX_CPUS + 2];
 	FILE *f = fopen(file, "r");
+	int i, n, of[MAX_CPUS];
+	bool fits = true;
 	size_t k;
-	int i, n;
 
 	if (!f)
 		return bad(file, "cannot be opened");
@@ -587,16 +823,17 @@ static int read_description(const char *file)
 			fclose(f);
 			return bad(text, "not a list of numbers, or too long");
 		}
-		if (!strcmp(text, "core")) {
+		if (!strcmp(text, "core") && n <= MAX_CPUS) {
 			nr_cpus = n;
-			for (i = 0; i < n; i++)
-				core_of[i] = member(v[i], &nr_cores);
+			fits = members(core_of, v, n, &nr_cores, MAX_CPUS);
 		} else if (!strcmp(text, "llc") && n <= MAX_CPUS) {
+			fits = members(of, v, n, &nr_llcs, MAX_LLCS);
 			for (i = 0; i < n; i++)
-				cores[i].llc = member(v[i], &nr_llcs);
+				cores[i].llc = of[i];
 		} else if (!strcmp(text, "node") && n <= MAX_LLCS) {
+			fits = members(of, v, n, &nr_nodes, MAX_NODES);
 			for (i = 0; i < n; i++)
-				llcs[i].node = member(v[i], &nr_nodes);
+				llcs[i].node = of[i];
 		} else if (!strcmp(text, "memory") && n == 2) {
 			nr_lines = v[0] >> LINE_SHIFT;
 			low_memory = v[1];
@@ -620,6 +857,10 @@ static int read_description(const char *file)
 				return bad(text, "unknown, or the wrong number of numbers");
 			}
 			*single[k].to = v[0];
+		}
+		if (!fits) {
+			fclose(f);
+			return bad(text, "a number is too large");
 		}
 	}
 	fclose(f);
@@ -705,6 +946,9 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
 		return bad("time", "another plugin controls it");
 	plugin = id;
 	board = qemu_plugin_scoreboard_new(sizeof(struct vcpu));
+	threads = g_hash_table_new_full(thread_hash, thread_equal, g_free, NULL);
+	for (i = 0; i < MAX_CPUS; i++)
+		idle_since[i] = -1;
 	install_callbacks(id);
 	return 0;
 }

@@ -55,10 +55,10 @@ func runVM(ctx context.Context, args []string) error {
 	cmdline := fs.String("append", "", "more kernel `parameters`")
 	timeout := fs.Duration("timeout", vm.DefaultTimeout, "give up after this `time`")
 	virtual := fs.Bool("virtual", false, "run in parallel virtual time: every run with the same seed is the same")
-	shift := fs.Int("shift", 0, "with --virtual, an instruction takes 2 to the power of this `number`, in ns; 0 to 10")
-	seed := fs.Uint64("seed", 1, "with --virtual, the `number` that decides between CPUs at the same time")
-	quantum := fs.Duration("quantum", 0, "with --virtual, how far clocks of CPUs may be apart (default 10us)")
-	pause := fs.Duration("pause", 0, "with --virtual, the `time` that PAUSE takes (default 50ns)")
+	shift := fs.Int("shift", 0, "with --virtual or --model, an instruction takes 2 to the power of this `number`, in ns; 0 to 10")
+	seed := fs.Uint64("seed", 1, "with --virtual or --model, the `number` that decides between CPUs at the same time")
+	quantum := fs.Duration("quantum", 0, "with --virtual or --model, how far clocks of CPUs may be apart (default 10us)")
+	pause := fs.Duration("pause", 0, "with --virtual or --model, the `time` that PAUSE takes (default 50ns)")
 	model := fs.String("model", "", "run on this machine `model`, with its topology, in virtual time (see coslab models)")
 	modelOn := fs.Bool("model-on", false, "let accesses take time from boot on, not only when the program asks for it")
 	modelReport := fs.String("model-report", "", "write what the model counted to this `file`, as JSON; - is standard error")
@@ -86,11 +86,21 @@ func runVM(ctx context.Context, args []string) error {
 	if *verbose {
 		c.Console = os.Stderr
 	}
-	if *virtual {
+	var err error
+	if *virtual || *model != "" {
 		if *shift < 0 || *shift > 10 {
 			return fmt.Errorf("--shift %d: 0 to 10", *shift)
 		}
 		c.Virtual = &vm.VirtualTime{Shift: *shift, Seed: *seed, Pause: *pause, Quantum: *quantum}
+	} else {
+		fs.Visit(func(f *flag.Flag) {
+			if slices.Contains([]string{"shift", "seed", "quantum", "pause"}, f.Name) {
+				err = fmt.Errorf("--%s is of virtual time: add --virtual, or --model", f.Name)
+			}
+		})
+		if err != nil {
+			return err
+		}
 	}
 	p, err := vm.Find(*preset)
 	if err != nil {
@@ -161,9 +171,22 @@ func writeModelReport(machine *lab.Machine, file string) error {
 	return os.WriteFile(file, data, 0o644)
 }
 
-func runModels(_ context.Context, args []string) error {
+const modelsUsage = `usage: coslab models [--json] [--check] [MODEL...]
+
+Lists the machine models, or some of them. With --check, measures in a guest of each
+what others have published of the machine that it imitates, and prints both.
+
+options:
+`
+
+func runModels(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("coslab models", flag.ContinueOnError)
-	asJSON := fs.Bool("json", false, "print them as JSON")
+	asJSON := fs.Bool("json", false, "print them, or what was measured, as JSON")
+	check := fs.Bool("check", false, "compare the models with published measurements")
+	fs.Usage = func() {
+		fmt.Fprint(fs.Output(), modelsUsage)
+		fs.PrintDefaults()
+	}
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -171,11 +194,51 @@ func runModels(_ context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	if fs.NArg() > 0 {
+		models = nil
+	}
+	for _, name := range fs.Args() {
+		m, err := lab.Find(name)
+		if err != nil {
+			return err
+		}
+		models = append(models, m)
+	}
+	if *check {
+		return checkModels(ctx, models, *asJSON)
+	}
 	if *asJSON {
 		return printJSON(os.Stdout, models)
 	}
 	for _, m := range models {
 		fmt.Printf("%-12s %s (preset %s)\n", m.Name, m.About, m.Preset)
+	}
+	return nil
+}
+
+func checkModels(ctx context.Context, models []lab.Model, asJSON bool) error {
+	k, err := kbuild.Build(ctx, kbuild.Options{Variant: "test"})
+	if err != nil {
+		return err
+	}
+	var all []lab.Checked
+	if !asJSON {
+		fmt.Printf("%-12s  %-42s %8s %9s\n", "model", "from CPU 0", "modelled", "published")
+	}
+	for _, m := range models {
+		list, err := lab.Check(ctx, m, k.Image)
+		if err != nil {
+			return fmt.Errorf("%s: %w", m.Name, err)
+		}
+		all = append(all, list...)
+		for _, c := range list {
+			if !asJSON {
+				fmt.Printf("%-12s  %-42s %8.2f %9g  %+.0f %%  %s\n", m.Name, c.Published, c.Modelled, c.Value, 100*c.Off(), c.Source)
+			}
+		}
+	}
+	if asJSON {
+		return printJSON(os.Stdout, all)
 	}
 	return nil
 }

@@ -27,7 +27,8 @@ type Result struct {
 	Run      Run               `json:"run"`
 	Metric   string            `json:"metric"` // of higherIsBetter
 	Value    float64           `json:"value"`
-	Counters lab.Counters      `json:"counters"` // of the machine model, while the workload was measured
+	Counters lab.Counters      `json:"counters"`           // of the machine model, while the workload was measured
+	Clusters []lab.Counters    `json:"clusters,omitempty"` // likewise, of each, where threads tell theirs
 	RegionNS int64             `json:"region_ns"`
 	Model    lab.Model         `json:"model"`
 	Output   string            `json:"output"`
@@ -236,9 +237,9 @@ func prepare(ctx context.Context, s Suite, runs []Run, o Options) (*series, erro
 	if b.bin, err = os.MkdirTemp("", "coslab-bench-"); err != nil {
 		return nil, err
 	}
-	if text, err := exec.CommandContext(ctx, "make", "-s", "-C", filepath.Join(root, "tests", "workloads"), "OUT="+b.bin).CombinedOutput(); err != nil {
+	if err := lab.Workloads(ctx, root, b.bin); err != nil {
 		os.RemoveAll(b.bin)
-		return nil, fmt.Errorf("compiling the workloads: %w\n%s", err, text)
+		return nil, err
 	}
 	for _, r := range runs {
 		for _, p := range b.paths(r.Row) {
@@ -300,7 +301,7 @@ func (b *series) cached(ctx context.Context, r Run) (Result, error) {
 	bare := res
 	bare.Run.Row.About, bare.Run.Row.Name, bare.Command = "", "", ""
 	bare.Run.Row.Policies, bare.Run.Row.Kernels, bare.Run.Row.Transfer = nil, nil, nil
-	bare.Model.About, bare.Model.Sources = "", nil
+	bare.Model.About, bare.Model.Sources, bare.Model.Published, bare.Model.GHz = "", nil, nil, 0
 	data, err := json.Marshal(bare)
 	if err != nil {
 		return res, err
@@ -366,7 +367,7 @@ func (b *series) run(ctx context.Context, r Run, res *Result) error {
 	if err != nil {
 		return err
 	}
-	res.Counters, res.RegionNS = report.Total, report.RegionNS
+	res.Counters, res.Clusters, res.RegionNS = report.Total, report.Clusters, report.RegionNS
 	res.HostSec = time.Since(started).Seconds()
 	return nil
 }

@@ -38,6 +38,8 @@ type Model struct {
 	Name   string `json:"name"`
 	About  string `json:"about"`
 	Preset string `json:"preset"` // the topology
+	// GHz is the clock of what it imitates: how long a cycle takes there.
+	GHz float64 `json:"ghz"`
 
 	L1  Cache `json:"l1"`  // of each core; direct-mapped, so Ways is 1
 	L2  Cache `json:"l2"`  // of each core
@@ -47,6 +49,8 @@ type Model struct {
 
 	// Sources says where each figure is from.
 	Sources map[string]string `json:"sources"`
+	// Published is what others measured of such a machine, for Check.
+	Published []Published `json:"published,omitempty"`
 }
 
 // Cost is what accesses take; what hits L1 takes nothing but its instruction.
@@ -132,6 +136,14 @@ func (m Model) check() error {
 	}
 	if _, err := vm.Find(m.Preset); err != nil {
 		return err
+	}
+	if m.GHz <= 0 || m.GHz > 20 {
+		return fmt.Errorf("ghz %g: the clock of what is imitated, over 0, to 20", m.GHz)
+	}
+	for _, p := range m.Published {
+		if err := p.check(m.CPUs()); err != nil {
+			return err
+		}
 	}
 	if m.L1.Ways != 1 {
 		return fmt.Errorf("l1 has %d ways: it is modelled with 1", m.L1.Ways)
@@ -223,6 +235,7 @@ type Counters struct {
 	Invalidations uint64 `json:"invalidations"`
 	Atomics       uint64 `json:"atomics"`
 	StallNS       uint64 `json:"stall_ns"`
+	IdleNS        uint64 `json:"idle_ns"`
 }
 
 // Report is what was counted in the regions that the guest marked, or in the whole run.
@@ -230,6 +243,9 @@ type Report struct {
 	RegionNS int64      `json:"region_ns"`
 	Total    Counters   `json:"total"`
 	VCPUs    []Counters `json:"vcpus"`
+	// Clusters that threads said they belong to (workloads/model.h), by number. What
+	// they have together is less than Total: interrupts on idle CPUs, other threads.
+	Clusters []Counters `json:"clusters"`
 }
 
 // Machine is a model ready for one run of a guest.
