@@ -21,8 +21,8 @@ func init() {
 
 const benchUsage = `usage: coslab bench [OPTIONS]
 
-Runs a suite of workloads on machine models, each with each policy of placement and
-each seed, and prints a table. What ran before is taken from the cache: a series that
+Runs a suite of workloads, on machine models or topologies alone, each with each policy of
+placement and each seed, and prints a table. What ran before is taken from the cache: a series that
 was cut off goes on where it was.
 
 Policies: none; hard, each cluster bound to an LLC domain by its cpuset; cosched, the
@@ -112,7 +112,7 @@ func listSuites(w io.Writer, asJSON bool) error {
 	for _, s := range suites {
 		fmt.Fprintf(w, "%s: %s; %d runs\n", s.Name, s.About, len(s.Runs()))
 		for _, r := range s.Rows {
-			fmt.Fprintf(w, "  %-14s %s (%s)\n", r.Name, r.About, r.Model)
+			fmt.Fprintf(w, "  %-14s %s (%s)\n", r.Name, r.About, r.Machine())
 		}
 	}
 	return nil
@@ -136,11 +136,9 @@ func writeBench(dir string, suite bench.Suite, results []bench.Result, cells []b
 	); err != nil {
 		return err
 	}
-	for _, c := range cells {
-		// With one policy there is nothing to draw.
-		if c.Policy != cells[0].Policy {
-			return bench.Plot("suite "+suite.Name, cells, filepath.Join(dir, "plot.png"), filepath.Join(dir, "plot.svg"))
-		}
+	err := bench.Plot("suite "+suite.Name, cells, filepath.Join(dir, "plot.png"), filepath.Join(dir, "plot.svg"))
+	if errors.Is(err, bench.ErrNothingToCompare) {
+		return nil
 	}
-	return nil
+	return err
 }

@@ -3,6 +3,7 @@ package bench
 import (
 	"bytes"
 	"encoding/xml"
+	"errors"
 	"image/png"
 	"os"
 	"path/filepath"
@@ -71,6 +72,39 @@ func TestBadSuites(t *testing.T) {
 	}
 }
 
+const soundTopology = `{"about": "x", "seeds": [1], "rows": [{"name": "r", "about": "y", "preset": "cfs-talk",
+"clusters": 6, "set": {"cpu.weight": "1", "cpu.idle": "0"}, "set_all": {"cpuset.cpus": "0-7"}, "program": "soak", "args": ["--number", "6"]},
+{"name": "root", "about": "y", "preset": "cfs-talk", "clusters": 0, "program": "soak", "policies": ["none"], "args": []}]}`
+
+// Rows on a topology: what they may ask for.
+func TestBadTopologySuites(t *testing.T) {
+	if _, err := parseSuite("s", []byte(soundTopology)); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ from, to, says string }{
+		{`"preset": "cfs-talk"`, `"preset": "abacus"`, "abacus"},
+		{`"preset": "cfs-talk"`, `"about": "y"`, "model and preset"},
+		{`"preset": "cfs-talk"`, `"preset": "cfs-talk", "model": "nehalem"`, "model and preset"},
+		{`"preset": "cfs-talk"`, `"preset": "cfs-talk", "transfer": [0.5, 1]`, "transfer"},
+		{`"cpu.weight"`, `"cosched.weights"`, "cosched.weights"},
+		{`"cpu.weight"`, `"../cpu.weight"`, "../cpu.weight"},
+		{`"cpuset.cpus"`, `"cgroup.type"`, "cgroup.type"},
+		{`"0-7"`, `"0-7' 'x"`, "quotes"},
+		{`"clusters": 6`, `"clusters": 65`, "65"},
+		{`"clusters": 6`, `"clusters": 0`, "no clusters"},
+		{`"clusters": 0`, `"clusters": 0, "set_all": {"cpu.weight": "1"}`, "no clusters"},
+		{`"policies": ["none"]`, `"policies": ["none", "cosched"]`, "no clusters"},
+	} {
+		if !strings.Contains(soundTopology, test.from) {
+			t.Fatalf("no %s in the suite", test.from)
+		}
+		_, err := parseSuite("s", []byte(strings.Replace(soundTopology, test.from, test.to, 1)))
+		if err == nil || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: %v", test.to, err)
+		}
+	}
+}
+
 func TestOnly(t *testing.T) {
 	s, err := parseSuite("s", []byte(sound))
 	if err != nil {
@@ -96,6 +130,17 @@ func TestOnly(t *testing.T) {
 	}
 	if _, err := s.Only(nil, []string{"soft"}, nil); err == nil {
 		t.Error("a policy that is not there was found")
+	}
+
+	// There is nothing to place in a row without clusters.
+	if s, err = parseSuite("s", []byte(soundTopology)); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = s.Only(nil, []string{"hard", "cosched"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if p := s.Rows[1].Policies; len(p) != 1 || p[0] != "none" || len(s.Rows[0].Policies) != 2 {
+		t.Errorf("policies %v and, without clusters, %v", s.Rows[0].Policies, p)
 	}
 }
 
@@ -124,12 +169,55 @@ func TestScript(t *testing.T) {
 	}
 }
 
+// On a topology: what rows set is set with all policies, of the clusters and of what
+// they are in, and before the workload starts.
+func TestTopologyScript(t *testing.T) {
+	s, err := parseSuite("s", []byte(soundTopology))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := Run{Row: s.Rows[0], Kernel: "test", Policy: "none", Transfer: 1, Seed: 1}
+	m, four, err := r.model()
+	if err != nil || four.CPUs() != 16 || m.Name != "" {
+		t.Fatalf("model %+v on %v: %v", m, four, err)
+	}
+	for policy, says := range map[Policy][]string{
+		"none": {}, "hard": {"echo 4-7 > /sys/fs/cgroup/bench/w5/cpuset.cpus"},
+		"cosched": {"echo 12-15 > /sys/fs/cgroup/bench/w3/cosched.cpus_preferred", "+cpuset +cpu +cosched"},
+	} {
+		r.Policy = policy
+		script := r.script(four)
+		before, _, _ := strings.Cut(script, "exec ")
+		for _, text := range append(says, "echo 0 > /proc/sys/kernel/sched_autogroup_enabled", "+cpuset +cpu",
+			"echo '1' > /sys/fs/cgroup/bench/w5/cpu.weight", "echo '0' > /sys/fs/cgroup/bench/w0/cpu.idle",
+			"echo '0-7' > /sys/fs/cgroup/bench/cpuset.cpus") {
+			if !strings.Contains(before, text) {
+				t.Errorf("%s: no %q before the workload in\n%s", policy, text, script)
+			}
+		}
+		if !strings.Contains(script, "exec soak --model --cgroup /sys/fs/cgroup/bench/w%d --clusters 6 --number 6\n") {
+			t.Errorf("%s: another command in\n%s", policy, script)
+		}
+	}
+	root := Run{Row: s.Rows[1], Kernel: "test", Policy: "none", Transfer: 1, Seed: 1}.script(four)
+	if strings.Contains(root, "cgroup/") || !strings.Contains(root, "exec soak --model\n") {
+		t.Errorf("without clusters:\n%s", root)
+	}
+	s.Rows[0].Preset, s.Rows[0].Model = "", "cascade-lake"
+	if script := (Run{Row: s.Rows[0], Policy: "none"}).script(four); strings.Contains(script, "autogroup") {
+		t.Errorf("on a model:\n%s", script)
+	}
+}
+
 func TestParseResult(t *testing.T) {
 	metric, v, err := parseResult("warehouse 0 ops 5\nresult ops_per_sec 12.5\n")
 	if err != nil || metric != "ops_per_sec" || v != 12.5 {
 		t.Errorf("%s %v %v", metric, v, err)
 	}
-	for _, bad := range []string{"", "result ops_per_sec\n", "result ops_per_sec nan\n", "result ops_per_sec 0\n", "result furlongs 3\n"} {
+	if metric, v, err = parseResult("result idle_percent 0.0000\n"); err != nil || metric != "idle_percent" || v != 0 {
+		t.Errorf("no idle time: %s %v %v", metric, v, err)
+	}
+	for _, bad := range []string{"result idle_percent -1\n", "result rsd_percent nan\n", "", "result ops_per_sec\n", "result ops_per_sec nan\n", "result ops_per_sec 0\n", "result furlongs 3\n"} {
 		if _, _, err := parseResult(bad); err == nil {
 			t.Errorf("%q was taken", bad)
 		}
@@ -140,7 +228,7 @@ func results(metric string, values map[Policy][]float64) []Result {
 	var list []Result
 	for _, p := range []Policy{"none", "hard"} {
 		for i, v := range values[p] {
-			list = append(list, Result{Metric: metric, Value: v, Run: Run{Row: Row{Name: "r"}, Kernel: "test", Policy: p, Transfer: 1, Seed: uint64(i)}})
+			list = append(list, Result{Metric: metric, Value: v, Run: Run{Row: Row{Name: "r", Preset: "cfs-talk"}, Kernel: "test", Policy: p, Transfer: 1, Seed: uint64(i)}})
 		}
 	}
 	return list
@@ -161,6 +249,11 @@ func TestCells(t *testing.T) {
 	// Half the time is twice the speed.
 	c = Cells(results("msec", map[Policy][]float64{"none": {10, 30}, "hard": {5, 15}}))
 	if c[0].Median != 20 || c[1].Gain != 100 {
+		t.Errorf("%+v", c)
+	}
+	// What is best at zero is compared by difference, as JSON has no infinity.
+	c = Cells(results("idle_percent", map[Policy][]float64{"none": {0, 2, 1}, "hard": {0.5, 0, 0}}))
+	if c[1].Unit != "points" || c[1].Gain != 1 || c[1].GainLeast != -0.5 || c[1].GainMost != 2 {
 		t.Errorf("%+v", c)
 	}
 }
@@ -203,5 +296,54 @@ func TestTablesAndPlots(t *testing.T) {
 	}
 	if err := Plot("a plot", cells[:1], files...); err == nil {
 		t.Error("a plot of nothing")
+	}
+}
+
+// What is best at zero has words in tables, and a plot of its own with all policies.
+func TestTablesAndPlotsOfIdleTime(t *testing.T) {
+	idle := Cells(results("idle_percent", map[Policy][]float64{"none": {3, 4, 5}, "hard": {3.25, 0, 1}}))
+	idle = append(idle, Cells(results("migrations_per_sec", map[Policy][]float64{"none": {200}, "hard": {300}}))...)
+	for i := range idle {
+		idle[i].Row = idle[i].Metric
+	}
+	var text, rst bytes.Buffer
+	if err := errors.Join(WriteTable(&text, idle), WriteRST(&rst, idle)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"cfs-talk", "4.00 %", "0.00 %", "3.00 points less", "0.25 more to 4.00 points less", "100.00 /s more"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no %q in\n%s", want, &text)
+		}
+	}
+	if !strings.Contains(rst.String(), "3.00 points less") {
+		t.Errorf("no difference in\n%s", &rst)
+	}
+
+	speed := Cells(results("ops_per_sec", map[Policy][]float64{"none": {1e6}, "hard": {1.3e6}}))
+	list := panels(append(speed, idle...))
+	if len(list) != 3 || len(list[0].cells) != 1 || len(list[1].cells) != 2 || list[1].label != "idle, %" {
+		t.Fatalf("%d plots: %+v", len(list), list)
+	}
+	if h, least, most := list[1].bars(idle[1]); h != 1 || least != 0 || most != 3.25 {
+		t.Errorf("a bar of %v, %v to %v", h, least, most)
+	}
+	height := func(cells []Cell) int {
+		file := filepath.Join(t.TempDir(), "p.png")
+		if err := Plot("a plot", cells, file); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Open(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		image, err := png.Decode(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return image.Bounds().Dy()
+	}
+	if one, three := height(speed), height(append(speed, idle...)); three < 3*one-3 {
+		t.Errorf("three plots are %d pixels high, one is %d", three, one)
 	}
 }

@@ -1,8 +1,13 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"image/color"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -32,38 +37,110 @@ func (s shifted) Plot(c draw.Canvas, p *plot.Plot) {
 	s.YErrorBars.Plot(draw.Crop(c, s.by, s.by, 0, 0), p)
 }
 
+// panel is the bars of one Y axis.
+type panel struct {
+	label string
+	bars  func(Cell) (height, least, most float64)
+	cells []Cell
+}
+
+// panels are one of gains over the first policy of each row, and one for each metric
+// that is best at zero, of its values, the first policy's too: next to nothing, a
+// difference says less than what is left.
+func panels(cells []Cell) []*panel {
+	var list []*panel
+	add := func(label string, c Cell, bars func(Cell) (float64, float64, float64)) {
+		i := slices.IndexFunc(list, func(p *panel) bool { return p.label == label })
+		if i < 0 {
+			i = len(list)
+			list = append(list, &panel{label: label, bars: bars})
+		}
+		list[i].cells = append(list[i].cells, c)
+	}
+	first := map[string]bool{}
+	for _, c := range cells {
+		key := fmt.Sprint(c.Row, c.Transfer)
+		switch label := metrics[c.Metric].atZero; {
+		case label != "":
+			add(label, c, func(c Cell) (float64, float64, float64) { return c.Median, c.Least, c.Most })
+		case first[key]:
+			add("gain over none, %", c, func(c Cell) (float64, float64, float64) { return c.Gain, c.GainLeast, c.GainMost })
+		}
+		first[key] = true // it is what the others are compared with
+	}
+	return list
+}
+
+// ErrNothingToCompare is what Plot says of rows of one policy.
+var ErrNothingToCompare = errors.New("nothing to compare: each row has one policy")
+
 // Plot draws each policy's gain over the first of its row, with the least and most of
-// single seeds, into files; the extension of each says in which format: .png or .svg.
+// single seeds, or values where the metric is best at zero, into files; the extension of
+// each says in which format: .png or .svg.
 func Plot(title string, cells []Cell, files ...string) error {
+	list := panels(cells)
+	if len(list) == 0 {
+		return ErrNothingToCompare
+	}
+	var plots [][]*plot.Plot
+	size := 16 * vg.Centimeter
+	for i, one := range list {
+		p, width, err := one.draw()
+		if err != nil {
+			return err
+		}
+		if i == 0 {
+			p.Title.Text = title
+		}
+		if i == len(list)-1 {
+			p.X.Label.Text = Caveat
+		}
+		plots = append(plots, []*plot.Plot{p})
+		size = max(size, width)
+	}
+	for _, f := range files {
+		if err := save(plots, size, 11*vg.Centimeter*vg.Length(len(plots)), f); err != nil {
+			return fmt.Errorf("%s: %w", f, err)
+		}
+	}
+	return nil
+}
+
+// save writes plots one below the other.
+func save(plots [][]*plot.Plot, width, height vg.Length, file string) error {
+	format := strings.TrimPrefix(filepath.Ext(file), ".")
+	c, err := draw.NewFormattedCanvas(width, height, format)
+	if err != nil {
+		return err
+	}
+	for i, tile := range plot.Align(plots, draw.Tiles{Rows: len(plots), Cols: 1}, draw.New(c)) {
+		plots[i][0].Draw(tile[0])
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	_, err = c.WriteTo(f)
+	return errors.Join(err, f.Close())
+}
+
+// draw makes the plot, and says how wide it wants to be.
+func (one *panel) draw() (*plot.Plot, vg.Length, error) {
 	var rows, labels []string
 	index := func(list *[]string, s string) int {
-		for i, v := range *list {
-			if v == s {
-				return i
-			}
+		if i := slices.Index(*list, s); i >= 0 {
+			return i
 		}
 		*list = append(*list, s)
 		return len(*list) - 1
 	}
 	type bar struct{ row, label int }
 	at := map[bar]Cell{}
-	first := map[string]bool{}
-	for _, c := range cells {
-		key := fmt.Sprint(c.Row, c.Transfer)
-		row := index(&rows, c.Row)
-		if !first[key] {
-			first[key] = true // it is what the others are compared with
-			continue
-		}
-		at[bar{row, index(&labels, c.Label())}] = c
-	}
-	if len(labels) == 0 {
-		return fmt.Errorf("nothing to compare: each row has one policy")
+	for _, c := range one.cells {
+		at[bar{index(&rows, c.Row), index(&labels, c.Label())}] = c
 	}
 	p := plot.New()
-	p.Title.Text = title
-	p.Y.Label.Text = "gain over none, %"
-	p.X.Label.Text = Caveat
+	p.Y.Label.Text = one.label
 	p.Legend.Top, p.Legend.Left = true, true
 	p.Add(plotter.NewGrid())
 	width := vg.Points(min(20, 60/float64(len(labels))))
@@ -76,13 +153,14 @@ func Plot(title string, cells []Cell, files ...string) error {
 			if !ok {
 				continue
 			}
-			values[r] = c.Gain
-			s.XYs = append(s.XYs, plotter.XY{X: float64(r), Y: c.Gain})
-			s.YErrors = append(s.YErrors, struct{ Low, High float64 }{max(0, c.Gain-c.GainLeast), max(0, c.GainMost-c.Gain)})
+			height, least, most := one.bars(c)
+			values[r] = height
+			s.XYs = append(s.XYs, plotter.XY{X: float64(r), Y: height})
+			s.YErrors = append(s.YErrors, struct{ Low, High float64 }{max(0, height-least), max(0, most-height)})
 		}
 		bars, err := plotter.NewBarChart(values, width)
 		if err != nil {
-			return err
+			return nil, 0, err
 		}
 		bars.Color = palette[l%len(palette)]
 		bars.LineStyle.Width = 0
@@ -91,16 +169,10 @@ func Plot(title string, cells []Cell, files ...string) error {
 		p.Legend.Add(label, bars)
 		whiskers, err := plotter.NewYErrorBars(s)
 		if err != nil {
-			return err
+			return nil, 0, err
 		}
 		p.Add(shifted{whiskers, offset})
 	}
 	p.NominalX(rows...)
-	size := vg.Length(len(rows)) * (width*vg.Length(len(labels)) + 40)
-	for _, f := range files {
-		if err := p.Save(max(size, 16*vg.Centimeter), 11*vg.Centimeter, f); err != nil {
-			return fmt.Errorf("%s: %w", f, err)
-		}
-	}
-	return nil
+	return p, vg.Length(len(rows)) * (width*vg.Length(len(labels)) + 40), nil
 }

@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,12 +27,12 @@ import (
 // Result is what one run measured, and all that it depends on.
 type Result struct {
 	Run      Run               `json:"run"`
-	Metric   string            `json:"metric"` // of higherIsBetter
+	Metric   string            `json:"metric"` // of metrics
 	Value    float64           `json:"value"`
 	Counters lab.Counters      `json:"counters"`           // of the machine model, while the workload was measured
 	Clusters []lab.Counters    `json:"clusters,omitempty"` // likewise, of each, where threads tell theirs
 	RegionNS int64             `json:"region_ns"`
-	Model    lab.Model         `json:"model"`
+	Model    lab.Model         `json:"model,omitzero"`
 	Output   string            `json:"output"`
 	Versions map[string]string `json:"versions"`
 	Script   string            `json:"script"`
@@ -39,30 +41,48 @@ type Result struct {
 	Key      string            `json:"key"`     // of the cache: a hash of what it depends on
 }
 
-// higherIsBetter tells of each metric that a workload may print.
-var higherIsBetter = map[string]bool{"ops_per_sec": true, "msec": false, "usec_p99": false}
+// metric is what a workload measures.
+type metric struct {
+	higherIsBetter bool
+	// Of what is best at zero, a value is compared with another by how much less it is,
+	// in its own unit: that is what it is called, and the unit of differences.
+	atZero, unit string
+	format       string // of a value
+	scale        float64
+}
+
+// metrics are those that a workload may print.
+var metrics = map[string]metric{
+	"ops_per_sec":        {higherIsBetter: true, format: "%.4g M/s", scale: 1e-6},
+	"msec":               {format: "%.4g ms", scale: 1},
+	"usec_p99":           {format: "%.4g us", scale: 1},
+	"idle_percent":       {atZero: "idle, %", unit: "points", format: "%.2f %%", scale: 1},
+	"rsd_percent":        {atZero: "standard deviation / mean, %", unit: "points", format: "%.2f %%", scale: 1},
+	"migrations_per_sec": {atZero: "migrations per second", unit: "/s", format: "%.0f /s", scale: 1},
+}
 
 // parseResult finds the line "result METRIC VALUE" that a workload ends with.
 func parseResult(output string) (string, float64, error) {
-	metric, value, found := "", 0.0, false
+	name, value, found := "", 0.0, false
 	for line := range strings.Lines(output) {
 		f := strings.Fields(line)
 		if len(f) != 3 || f[0] != "result" {
 			continue
 		}
 		v, err := strconv.ParseFloat(f[2], 64)
-		if err != nil || !(v > 0) || math.IsInf(v, 0) {
-			return "", 0, fmt.Errorf("the workload printed %q", strings.TrimSpace(line))
-		}
-		if _, known := higherIsBetter[f[1]]; !known {
+		m, known := metrics[f[1]]
+		if !known {
 			return "", 0, fmt.Errorf("the workload printed an unknown metric: %q", strings.TrimSpace(line))
 		}
-		metric, value, found = f[1], v, true
+		if err != nil || !(v > 0 || v == 0 && m.atZero != "") || math.IsInf(v, 0) {
+			return "", 0, fmt.Errorf("the workload printed %q", strings.TrimSpace(line))
+		}
+		name, value, found = f[1], v, true
 	}
 	if !found {
 		return "", 0, fmt.Errorf("the workload printed no result:\n%s", output)
 	}
-	return metric, value, nil
+	return name, value, nil
 }
 
 const cgroupTop = "/sys/fs/cgroup/bench"
@@ -71,12 +91,31 @@ const cgroupTop = "/sys/fs/cgroup/bench"
 // policies have the same cgroups and, but for cosched, controllers.
 func (r Run) script(t vm.Topology) string {
 	var s strings.Builder
+	if r.Row.Preset != "" {
+		// Or the root cgroup is not what it is called, but a group of the session.
+		s.WriteString("echo 0 > /proc/sys/kernel/sched_autogroup_enabled\n")
+	}
+	if r.Row.Clusters == 0 {
+		s.WriteString("exec " + strings.Join(r.command(), " ") + "\n")
+		return s.String()
+	}
 	controllers := "+cpuset"
+	for _, c := range r.Row.controllers() {
+		if c != "cpuset" {
+			controllers += " +" + c
+		}
+	}
 	if r.Policy.usesCosched() {
 		controllers += " +cosched"
 	}
+	set := func(dir string, files map[string]string) {
+		for _, file := range slices.Sorted(maps.Keys(files)) {
+			fmt.Fprintf(&s, "echo '%s' > %s/%s\n", files[file], dir, file)
+		}
+	}
 	fmt.Fprintf(&s, "echo '%s' > /sys/fs/cgroup/cgroup.subtree_control\n", controllers)
 	fmt.Fprintf(&s, "mkdir %s\necho '%s' > %[1]s/cgroup.subtree_control\n", cgroupTop, controllers)
+	set(cgroupTop, r.Row.SetAll)
 	llcs := t.LLCs()
 	for k := range r.Row.Clusters {
 		dir := fmt.Sprintf("%s/w%d", cgroupTop, k)
@@ -86,6 +125,7 @@ func (r Run) script(t vm.Topology) string {
 		if r.Row.Threads {
 			fmt.Fprintf(&s, "echo threaded > %s/cgroup.type\n", dir)
 		}
+		set(dir, r.Row.Set)
 		switch {
 		case r.Policy == "hard":
 			fmt.Fprintf(&s, "echo %s > %s/cpuset.cpus\n", home, dir)
@@ -103,7 +143,23 @@ func (r Run) script(t vm.Topology) string {
 	return s.String()
 }
 
+// controllers whose files the row sets.
+func (r Row) controllers() []string {
+	var list []string
+	for _, files := range []map[string]string{r.Set, r.SetAll} {
+		for file := range files {
+			name, _, _ := strings.Cut(file, ".")
+			list = append(list, name)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
 func (r Run) command() []string {
+	if r.Row.Clusters == 0 {
+		return append([]string{r.Row.Program, "--model"}, r.Row.Args...)
+	}
 	n := strconv.Itoa(r.Row.Clusters)
 	if r.Row.Host != "" {
 		return append([]string{"gang", "--model", "--cgroup", cgroupTop + "/w%d", "--instances", n, "--", filepath.Base(r.Row.Host)}, r.Row.Args...)
@@ -113,7 +169,7 @@ func (r Run) command() []string {
 	}
 	command := []string{r.Row.Program, "--model", "--cgroup", cgroupTop + "/w%d"}
 	// What has no number of clusters has as many as it needs.
-	if count := map[string]string{"warehouse": "--warehouses", "search": "--instances"}[r.Row.Program]; count != "" {
+	if count := map[string]string{"warehouse": "--warehouses", "search": "--instances", "soak": "--clusters"}[r.Row.Program]; count != "" {
 		command = append(command, count, n)
 	}
 	return append(command, r.Row.Args...)
@@ -270,7 +326,12 @@ func (b *series) paths(r Row) []string {
 	return []string{filepath.Join(b.bin, r.Program)}
 }
 
+// model is the machine model, the zero one on a topology alone.
 func (r Run) model() (lab.Model, vm.Topology, error) {
+	if r.Row.Preset != "" {
+		p, err := vm.Find(r.Row.Preset)
+		return lab.Model{}, p.Topology, err
+	}
 	m, err := lab.Find(r.Row.Model)
 	if err != nil {
 		return m, vm.Topology{}, err
@@ -295,7 +356,9 @@ func (b *series) cached(ctx context.Context, r Run) (Result, error) {
 	for _, p := range b.paths(r.Row) {
 		res.Versions[filepath.Base(p)] = b.programs[p]
 	}
-	res.Versions["machine"] = b.plugin
+	if r.Row.Model != "" {
+		res.Versions["machine"] = b.plugin
+	}
 	res.Command = fmt.Sprintf("bin/coslab bench --suite %s --row %s --policy '%s' --seed %d --fresh", b.suite, r.Row.Name, r.Policy, r.Seed)
 	// The name and the description of a row do not change what it does.
 	bare := res
@@ -317,7 +380,7 @@ func (b *series) cached(ctx context.Context, r Run) (Result, error) {
 			return old, nil
 		}
 	}
-	if err := b.run(ctx, r, &res); err != nil {
+	if err := b.run(ctx, r, topology, &res); err != nil {
 		return res, err
 	}
 	b.finished(r, res, true)
@@ -336,22 +399,29 @@ func (b *series) cached(ctx context.Context, r Run) (Result, error) {
 // A run takes half a minute where the model is small; the largest take minutes.
 const runTimeout = 20 * time.Minute
 
-func (b *series) run(ctx context.Context, r Run, res *Result) error {
+func (b *series) run(ctx context.Context, r Run, t vm.Topology, res *Result) error {
 	started := time.Now()
 	c := vm.Config{
 		Name:     "bench " + r.String(),
 		Kernel:   b.kernels[r.Kernel].Image,
+		Topology: t,
 		Cmdline:  []string{"quiet"},
 		Virtual:  &vm.VirtualTime{Seed: r.Seed},
 		Programs: b.paths(r.Row),
 		Command:  []string{"sh", "-euc", res.Script},
 		Timeout:  runTimeout,
 	}
-	machine, err := lab.Attach(ctx, &c, res.Model, false)
-	if err != nil {
-		return err
+	var machine *lab.Machine
+	if r.Row.Model != "" {
+		var err error
+		if machine, err = lab.Attach(ctx, &c, res.Model, false); err != nil {
+			return err
+		}
+		defer machine.Close()
+	} else {
+		// Soakers spin with it, and on a host of few CPUs that is most of a run's time.
+		c.Virtual.Pause = time.Microsecond
 	}
-	defer machine.Close()
 	out, err := vm.Run(ctx, c)
 	if err != nil {
 		return err
@@ -363,11 +433,13 @@ func (b *series) run(ctx context.Context, r Run, res *Result) error {
 	if res.Metric, res.Value, err = parseResult(res.Output); err != nil {
 		return err
 	}
-	report, err := machine.Report()
-	if err != nil {
-		return err
+	if machine != nil {
+		report, err := machine.Report()
+		if err != nil {
+			return err
+		}
+		res.Counters, res.Clusters, res.RegionNS = report.Total, report.Clusters, report.RegionNS
 	}
-	res.Counters, res.Clusters, res.RegionNS = report.Total, report.Clusters, report.RegionNS
 	res.HostSec = time.Since(started).Seconds()
 	return nil
 }

@@ -8,6 +8,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"encoding/json"
 	"fmt"
@@ -15,11 +16,13 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"cosched.io/cosched/internal/lab"
+	"cosched.io/cosched/internal/vm"
 )
 
 // Suite is a series of rows, each run with each of its policies and each seed.
@@ -30,14 +33,23 @@ type Suite struct {
 	Rows  []Row    `json:"rows"`
 }
 
-// Row is a workload on a machine model.
+// Row is a workload on a machine model, or on a topology without one.
 type Row struct {
-	Name     string   `json:"name"`
-	About    string   `json:"about"`
-	Model    string   `json:"model"`
-	Clusters int      `json:"clusters"` // cgroups, cluster K's home is LLC domain K modulo their number
-	Program  string   `json:"program"`  // of tests/workloads, which gets --cgroup and --model
-	Args     []string `json:"args"`     // more for it
+	Name  string `json:"name"`
+	About string `json:"about"`
+	Model string `json:"model,omitempty"`
+	// Preset is a topology: memory takes no time then. For what depends on how CPU time
+	// is shared, and not on where data is. Model is empty then.
+	Preset string `json:"preset,omitempty"`
+	// Clusters are cgroups, cluster K's home is LLC domain K modulo their number. With
+	// none, the workload is in the root cgroup, and there is nothing to place.
+	Clusters int `json:"clusters"`
+	// Set is what the files of each cluster's cgroup are set to, and SetAll those of the
+	// cgroup that all of them are in, with any policy: "cpu.weight": "1".
+	Set     map[string]string `json:"set,omitempty"`
+	SetAll  map[string]string `json:"set_all,omitempty"`
+	Program string            `json:"program"` // of tests/workloads, which gets --cgroup and --model
+	Args    []string          `json:"args"`    // more for it
 	// Threads makes all clusters of threads of one process, in threaded cgroups.
 	Threads bool `json:"threads,omitempty"`
 	// Host is a program of the machine that runs the lab, which gang, of tests/workloads, makes
@@ -166,8 +178,16 @@ func (r Row) check() error {
 	if r.Name == "" || strings.ContainsAny(r.Name, " /\t\n") {
 		return fmt.Errorf("a name without blanks and slashes is needed")
 	}
-	if r.Clusters < 1 || r.Clusters > 64 {
-		return fmt.Errorf("%d clusters: 1 to 64", r.Clusters)
+	if r.Clusters < 0 || r.Clusters > 64 {
+		return fmt.Errorf("%d clusters: at most 64", r.Clusters)
+	}
+	if r.Clusters == 0 {
+		if r.Host != "" || len(r.Set)+len(r.SetAll) > 0 {
+			return fmt.Errorf("no clusters: a program of the host, and files to set, need some")
+		}
+		if !slices.Equal(r.Policies, []Policy{"none"}) {
+			return fmt.Errorf("no clusters: there is nothing to place, so \"policies\": [\"none\"]")
+		}
 	}
 	if r.Threads && r.Program != "warehouse" {
 		return fmt.Errorf("threads of one process in several cgroups: only warehouse has them")
@@ -175,8 +195,25 @@ func (r Row) check() error {
 	if (r.Program == "") == (r.Host == "") {
 		return fmt.Errorf("one of program and host is needed")
 	}
-	if _, err := lab.Find(r.Model); err != nil {
+	if (r.Model == "") == (r.Preset == "") {
+		return fmt.Errorf("one of model and preset is needed")
+	}
+	if r.Preset != "" {
+		if _, err := vm.Find(r.Preset); err != nil {
+			return err
+		}
+		if !slices.Equal(r.Transfer, []float64{1}) {
+			return fmt.Errorf("transfer costs are a model's, and it has none")
+		}
+	} else if _, err := lab.Find(r.Model); err != nil {
 		return err
+	}
+	for _, files := range []map[string]string{r.Set, r.SetAll} {
+		for file, value := range files {
+			if !settable.MatchString(file) || strings.ContainsAny(value, "'\n") {
+				return fmt.Errorf("cannot set %q to %q: a file of the controller cpu, cpuset, memory or pids, and one line without quotes", file, value)
+			}
+		}
 	}
 	for _, p := range r.Policies {
 		if err := p.check(); err != nil {
@@ -190,6 +227,12 @@ func (r Row) check() error {
 	}
 	return nil
 }
+
+// settable are files that a row may set; those of cosched are the policies'.
+var settable = regexp.MustCompile(`^(cpu|cpuset|memory|pids)\.[a-z_.]+$`)
+
+// Machine names what the row runs on.
+func (r Row) Machine() string { return cmp.Or(r.Model, r.Preset) }
 
 // Run is one cell of the matrix.
 type Run struct {
@@ -262,7 +305,9 @@ func (s Suite) Only(rows, policies []string, seeds []uint64) (Suite, error) {
 		}
 		out.Rows = slices.Clone(out.Rows)
 		for i := range out.Rows {
-			out.Rows[i].Policies = list
+			if out.Rows[i].Clusters > 0 {
+				out.Rows[i].Policies = list
+			}
 		}
 	}
 	return out, nil

@@ -1,8 +1,10 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -12,7 +14,7 @@ import (
 type Cell struct {
 	Row      string    `json:"row"`
 	About    string    `json:"about"`
-	Model    string    `json:"model"`
+	Machine  string    `json:"machine"`
 	Kernel   string    `json:"kernel"`
 	Transfer float64   `json:"transfer"`
 	Policy   Policy    `json:"policy"`
@@ -21,11 +23,13 @@ type Cell struct {
 	Median   float64   `json:"median"`
 	Least    float64   `json:"least"`
 	Most     float64   `json:"most"`
-	// Gain is by how much better the median is than the first policy's of the row, in
-	// percent, and GainLeast and GainMost are those of single seeds, compared with the same seed.
+	// Gain is by how much better the median is than the first policy's of the row, in Unit:
+	// percent, or what the metric is in if it is best at zero. GainLeast and GainMost are
+	// those of single seeds, compared with the same seed.
 	Gain      float64 `json:"gain"`
 	GainLeast float64 `json:"gain_least"`
 	GainMost  float64 `json:"gain_most"`
+	Unit      string  `json:"unit"`
 }
 
 // median of some numbers; of an even number of them, the mean of the two in the middle.
@@ -39,9 +43,13 @@ func median(values []float64) float64 {
 	return (s[n/2-1] + s[n/2]) / 2
 }
 
-// gain of a value over another, in percent: of speed, whatever the metric.
+// gain of a value over another, in percent of speed, whatever the metric; of what is
+// best at zero, how much less it is.
 func gain(metric string, value, over float64) float64 {
-	if higherIsBetter[metric] {
+	switch m := metrics[metric]; {
+	case m.atZero != "":
+		return over - value
+	case m.higherIsBetter:
 		return 100 * (value/over - 1)
 	}
 	return 100 * (over/value - 1)
@@ -60,8 +68,8 @@ func Cells(results []Result) []Cell {
 		k := id{r.Run.Row.Name, r.Run.Kernel, r.Run.Transfer, r.Run.Policy}
 		c := cells[k]
 		if c == nil {
-			c = &Cell{Row: k.row, About: r.Run.Row.About, Model: r.Run.Row.Model, Kernel: k.kernel, Transfer: k.transfer,
-				Policy: k.policy, Metric: r.Metric}
+			c = &Cell{Row: k.row, About: r.Run.Row.About, Machine: r.Run.Row.Machine(), Kernel: k.kernel, Transfer: k.transfer,
+				Policy: k.policy, Metric: r.Metric, Unit: cmp.Or(metrics[r.Metric].unit, "%")}
 			cells[k] = c
 			order = append(order, k)
 		}
@@ -109,20 +117,20 @@ func (c Cell) Label() string {
 // WriteTable prints cells for people.
 func WriteTable(w io.Writer, cells []Cell) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "row\tmodel\tpolicy\tmedian\tleast\tmost\tagainst the first\tof single seeds\t")
+	fmt.Fprintln(t, "row\tmachine\tpolicy\tmedian\tleast\tmost\tagainst the first\tof single seeds\t")
 	last := ""
 	for _, c := range cells {
-		row, model := c.Row, c.Model
+		row, machine := c.Row, c.Machine
 		if row == last {
-			row, model = "", ""
+			row, machine = "", ""
 		}
 		last = c.Row
 		against, single := "", ""
 		if row == "" {
-			against = fmt.Sprintf("%+.1f %%", c.Gain)
-			single = fmt.Sprintf("%+.1f to %+.1f %%", c.GainLeast, c.GainMost)
+			against = c.difference(c.Gain, c.Unit)
+			single = c.difference(c.GainLeast, "") + " to " + c.difference(c.GainMost, c.Unit)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", row, model, c.Label(), number(c.Median, c.Metric),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", row, machine, c.Label(), number(c.Median, c.Metric),
 			number(c.Least, c.Metric), number(c.Most, c.Metric), against, single)
 	}
 	if err := t.Flush(); err != nil {
@@ -133,29 +141,42 @@ func WriteTable(w io.Writer, cells []Cell) error {
 }
 
 func number(v float64, metric string) string {
-	switch metric {
-	case "ops_per_sec":
-		return fmt.Sprintf("%.4g M/s", v/1e6)
-	case "usec_p99":
-		return fmt.Sprintf("%.4g us", v)
+	m := metrics[metric]
+	return fmt.Sprintf(m.format, v*m.scale)
+}
+
+// difference tells of a gain in words where less is better and a sign would say more:
+// idle time that is 2 points less.
+func (c Cell) difference(gain float64, unit string) string {
+	if unit != "" {
+		unit = " " + unit
 	}
-	return fmt.Sprintf("%.4g ms", v)
+	if metrics[c.Metric].atZero == "" {
+		return fmt.Sprintf("%+.1f%s", gain, unit)
+	}
+	which := ""
+	if gain >= 0.005 {
+		which = " less"
+	} else if gain <= -0.005 {
+		which = " more"
+	}
+	return fmt.Sprintf("%.2f%s%s", math.Abs(gain), unit, which)
 }
 
 // WriteRST prints cells as a table for the documentation.
 func WriteRST(w io.Writer, cells []Cell) error {
-	head := []string{"row", "model", "policy", "median", "least to most", "against none"}
+	head := []string{"row", "machine", "policy", "median", "least to most", "against the first"}
 	rows := [][]string{}
 	last := ""
 	for _, c := range cells {
-		row, model, against := c.Row, c.Model, "\\"
+		row, machine, against := c.Row, c.Machine, "\\"
 		if row == last {
 			// An empty first cell would join it to the line above.
-			row, model = "\\", ""
-			against = fmt.Sprintf("%+.1f %%", c.Gain)
+			row, machine = "\\", ""
+			against = c.difference(c.Gain, c.Unit)
 		}
 		last = c.Row
-		rows = append(rows, []string{row, model, c.Label(), number(c.Median, c.Metric),
+		rows = append(rows, []string{row, machine, c.Label(), number(c.Median, c.Metric),
 			number(c.Least, c.Metric) + " to " + number(c.Most, c.Metric), against})
 	}
 	width := make([]int, len(head))
