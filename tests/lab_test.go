@@ -275,3 +275,58 @@ func TestBench(t *testing.T) {
 		t.Errorf("scattered %v, bound %v, with a preference %v operations a second", value["none"], value["hard"], value["cosched"])
 	}
 }
+
+// On a topology without a model: half as many soakers as CPUs leave half of the machine
+// idle, as the kernel counts it too, and a cgroup of each with a weight shares it. With
+// one seed they measure the same again.
+func TestSoak(t *testing.T) {
+	s, err := bench.FindSuite("talk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err = s.Only([]string{"idle-class", "fair-1"}, []string{"none"}, []uint64{1}); err != nil {
+		t.Fatal(err)
+	}
+	args := [][]string{{"--number", "8", "--warmup", "50", "--time", "500"}, {"--number", "48", "--time", "500", "--result", "rsd"}}
+	for i := range s.Rows {
+		s.Rows[i].Kernels, s.Rows[i].Args = []string{"test"}, args[i]
+	}
+	first, err := bench.Do(t.Context(), s, bench.Options{Fresh: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := bench.Do(t.Context(), s, bench.Options{Fresh: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range first {
+		t.Logf("%s: %.4f %s", r.Run, r.Value, r.Metric)
+		if again[i].Output != r.Output {
+			t.Errorf("the same run again prints\n%s\nnot\n%s", again[i].Output, r.Output)
+		}
+	}
+	if r := first[0]; r.Metric != "idle_percent" || math.Abs(r.Value-50) > 0.1 {
+		t.Errorf("8 soakers on 16 CPUs leave %v %s", r.Value, r.Metric)
+	}
+	_, counted, _ := strings.Cut(first[0].Output, "kernel_idle ")
+	var idle float64
+	if _, err := fmt.Sscan(counted, &idle); err != nil || math.Abs(idle-50) > 0.3 {
+		t.Errorf("the kernel counts %v %% idle: %v", idle, err)
+	}
+	if r := first[1]; r.Metric != "rsd_percent" || r.Value <= 0 || r.Value > 100 {
+		t.Errorf("48 cgroups of a soaker each: %v %s", r.Value, r.Metric)
+	}
+	// All of the machine's time is theirs, and none of it counts twice.
+	sum, n := 0.0, 0
+	for line := range strings.Lines(first[1].Output) {
+		var nr int
+		var msec float64
+		if _, err := fmt.Sscanf(line, "soaker %d cpu_msec %f", &nr, &msec); err == nil {
+			sum += msec
+			n++
+		}
+	}
+	if n != 48 || math.Abs(sum-16*500) > 0.002*16*500 {
+		t.Errorf("%d soakers had %.1f ms of 16 CPUs' 500:\n%s", n, sum, first[1].Output)
+	}
+}

@@ -112,7 +112,7 @@ func listSuites(w io.Writer, asJSON bool) error {
 	for _, s := range suites {
 		fmt.Fprintf(w, "%s: %s; %d runs\n", s.Name, s.About, len(s.Runs()))
 		for _, r := range s.Rows {
-			fmt.Fprintf(w, "  %-14s %s (%s)\n", r.Name, r.About, r.Machine())
+			fmt.Fprintf(w, "  %-17s %s (%s)\n", r.Name, r.About, r.Machine())
 		}
 	}
 	return nil
