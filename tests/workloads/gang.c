@@ -10,7 +10,8 @@
 static const char help[] =
 "Usage: gang [OPTION]... -- COMMAND [ARGUMENT]...\n"
 "Runs COMMAND several times at once and prints \"result msec N\", the time of the\n"
-"system's clock until all have ended.  Exits with 1 if one of them fails.\n"
+"system's clock until all have ended.  Exits with 1 if one of them fails.  In\n"
+"ARGUMENTs %d is replaced by the instance's number, from 0 on.\n"
 "\n"
 "  -n, --instances N   how often (2)\n"
 "  -g, --cgroup DIR    cgroup of instance I: DIR with %d replaced by I\n"
@@ -22,12 +23,26 @@ static long instances = 2;
 static const char *cgroup;
 static bool model, output;
 
+/* @text with %d in it, if there is one, replaced by @nr. */
+static char *numbered(char *text, long nr)
+{
+	char *d = strstr(text, "%d"), *out;
+
+	if (!d)
+		return text;
+	if (asprintf(&out, "%.*s%ld%s", (int)(d - text), text, nr, d + 2) < 0)
+		die("no memory");
+	return out;
+}
+
 static void start(long nr, int go, char **command)
 {
 	char byte;
 
 	if (fork_child())
 		return;
+	for (char **arg = command + 1; *arg; arg++)
+		*arg = numbered(*arg, nr);
 	if (cgroup)
 		join_cgroup(cgroup, nr, false);
 	if (!output && !freopen("/dev/null", "w", stdout))
