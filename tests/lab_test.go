@@ -330,3 +330,29 @@ func TestSoak(t *testing.T) {
 		t.Errorf("%d soakers had %.1f ms of 16 CPUs' 500:\n%s", n, sum, first[1].Output)
 	}
 }
+
+// A compiler and what it compiles get into a guest, each cluster makes all of it, and a
+// series ends with an error where one did not.
+func TestBenchCompiles(t *testing.T) {
+	s, err := bench.FindSuite("kernbench")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err = s.Only([]string{"kernbench-2"}, []string{"cosched"}, []uint64{1}); err != nil {
+		t.Fatal(err)
+	}
+	s.Rows[0].Args = []string{"SOURCES=tools/lib/ctype.c"}
+	results, err := bench.Do(t.Context(), s, bench.Options{Fresh: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := results[0]; r.Metric != "msec" || r.Versions["cc1"] == "" || r.Versions["kernbench.mk"] == "" {
+		t.Errorf("the result is %+v", r)
+	}
+	for args, says := range map[string]string{"SOURCES=tools/lib/nonesuch.c": "instance of make failed", "-n": "not all was made"} {
+		s.Rows[0].Args = []string{args}
+		if _, err := bench.Do(t.Context(), s, bench.Options{Fresh: true}); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("make %s: %v", args, err)
+		}
+	}
+}

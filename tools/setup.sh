@@ -10,7 +10,7 @@ go_oldest=21
 
 # command, or file where there is no command, and the package that has it
 needs=(
-	"gcc gcc" "/usr/include/stdio.h libc6-dev" "make make" "flex flex" "bison bison" "bc bc" "perl perl"
+	"gcc gcc" "as binutils" "/usr/include/stdio.h libc6-dev" "make make" "flex flex" "bison bison" "bc bc" "perl perl"
 	"python3 python3" "rsync rsync" "xz xz-utils" "patch patch" "cpio cpio"
 	"ccache ccache" "quilt quilt" "sparse sparse" "shellcheck shellcheck"
 	"qemu-system-x86_64 qemu-system-x86" "stress-ng stress-ng" "hackbench rt-tests"

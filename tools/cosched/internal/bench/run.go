@@ -139,6 +139,15 @@ func (r Run) script(t vm.Topology) string {
 	if r.Row.Threads {
 		fmt.Fprintf(&s, "echo 0 > %s/cgroup.procs\n", cgroupTop)
 	}
+	if r.Row.Makefile != "" {
+		s.WriteString(strings.Join(r.command(), " ") + "\n")
+		// All that was to be made is there.
+		for k := range r.Row.Clusters {
+			fmt.Fprintf(&s, "%s || { echo 'cluster %d: not all was made' >&2; exit 1; }\n",
+				strings.ReplaceAll(strings.Join(r.make("-q"), " "), "%d", strconv.Itoa(k)), k)
+		}
+		return s.String()
+	}
 	s.WriteString("exec " + strings.Join(r.command(), " ") + "\n")
 	return s.String()
 }
@@ -156,13 +165,22 @@ func (r Row) controllers() []string {
 	return slices.Compact(list)
 }
 
+// make is the command that makes a row's makefile in the guest; gang puts a number for %d.
+func (r Run) make(option string) []string {
+	return append([]string{"make", option, "-C", guestSource, "-f", r.Row.Makefile, "O=/tmp/made%d"}, r.Row.Args...)
+}
+
 func (r Run) command() []string {
 	if r.Row.Clusters == 0 {
 		return append([]string{r.Row.Program, "--model"}, r.Row.Args...)
 	}
 	n := strconv.Itoa(r.Row.Clusters)
+	gang := []string{"gang", "--model", "--cgroup", cgroupTop + "/w%d", "--instances", n, "--"}
 	if r.Row.Host != "" {
-		return append([]string{"gang", "--model", "--cgroup", cgroupTop + "/w%d", "--instances", n, "--", filepath.Base(r.Row.Host)}, r.Row.Args...)
+		return append(append(gang, filepath.Base(r.Row.Host)), r.Row.Args...)
+	}
+	if r.Row.Makefile != "" {
+		return append(gang, r.make("-s")...)
 	}
 	if r.Row.Threads {
 		r.Row.Args = append([]string{"--one-process"}, r.Row.Args...)
@@ -193,6 +211,7 @@ type series struct {
 	cache    string
 	kernels  map[string]*kbuild.Kernel
 	programs map[string]string // hash of each program
+	cargoes  map[string]*cargo // of each makefile
 	qemu     *kbuild.QEMU
 	plugin   string // version of the machine model
 
@@ -272,7 +291,7 @@ func prepare(ctx context.Context, s Suite, runs []Run, o Options) (*series, erro
 		return nil, err
 	}
 	b := &series{opts: o, suite: s.Name, cache: filepath.Join(cache, "bench"), kernels: map[string]*kbuild.Kernel{},
-		programs: map[string]string{}, total: len(runs), started: time.Now()}
+		programs: map[string]string{}, cargoes: map[string]*cargo{}, total: len(runs), started: time.Now()}
 	if err := os.MkdirAll(b.cache, 0o755); err != nil {
 		return nil, err
 	}
@@ -298,12 +317,22 @@ func prepare(ctx context.Context, s Suite, runs []Run, o Options) (*series, erro
 		return nil, err
 	}
 	for _, r := range runs {
+		if m := r.Row.Makefile; m != "" && b.cargoes[m] == nil {
+			source, err := kbuild.Source(ctx, kbuild.Options{Root: root, Base: o.Base})
+			if err == nil {
+				b.cargoes[m], err = load(ctx, filepath.Join(root, "tests", "workloads", m), source)
+			}
+			if err != nil {
+				os.RemoveAll(b.bin)
+				return nil, fmt.Errorf("row %s: %w", r.Row.Name, err)
+			}
+		}
 		for _, p := range b.paths(r.Row) {
 			data, err := os.ReadFile(p)
 			if err != nil {
 				os.RemoveAll(b.bin)
 				if r.Row.Host != "" && errors.Is(err, os.ErrNotExist) {
-					return nil, fmt.Errorf("row %s needs the program %s: install it (tools/setup.sh does)", r.Row.Name, r.Row.Host)
+					return nil, fmt.Errorf("row %s: %w", r.Row.Name, missing(r.Row.Host))
 				}
 				return nil, err
 			}
@@ -322,6 +351,9 @@ func (b *series) paths(r Row) []string {
 			path = r.Host
 		}
 		return []string{filepath.Join(b.bin, "gang"), path}
+	}
+	if r.Makefile != "" {
+		return []string{filepath.Join(b.bin, "gang")}
 	}
 	return []string{filepath.Join(b.bin, r.Program)}
 }
@@ -355,6 +387,10 @@ func (b *series) cached(ctx context.Context, r Run) (Result, error) {
 	}
 	for _, p := range b.paths(r.Row) {
 		res.Versions[filepath.Base(p)] = b.programs[p]
+	}
+	if c := b.cargoes[r.Row.Makefile]; c != nil {
+		maps.Copy(res.Versions, c.hashes)
+		res.Versions[r.Row.Makefile] = c.hash
 	}
 	if r.Row.Model != "" {
 		res.Versions["machine"] = b.plugin
@@ -410,6 +446,9 @@ func (b *series) run(ctx context.Context, r Run, t vm.Topology, res *Result) err
 		Programs: b.paths(r.Row),
 		Command:  []string{"sh", "-euc", res.Script},
 		Timeout:  runTimeout,
+	}
+	if cargo := b.cargoes[r.Row.Makefile]; cargo != nil {
+		c.Files = cargo.files
 	}
 	var machine *lab.Machine
 	if r.Row.Model != "" {

@@ -54,7 +54,10 @@ type Row struct {
 	Threads bool `json:"threads,omitempty"`
 	// Host is a program of the machine that runs the lab, which gang, of tests/workloads, makes
 	// into clusters. Program is empty then, and Args are its.
-	Host     string   `json:"host,omitempty"`
+	Host string `json:"host,omitempty"`
+	// Makefile, of tests/workloads, is what each cluster makes for itself, with all of it in a
+	// folder of its own. It says what the guest needs for that. Args are make's.
+	Makefile string   `json:"makefile,omitempty"`
 	Policies []Policy `json:"policies,omitempty"` // DefaultPolicies when empty
 	Kernels  []string `json:"kernels,omitempty"`  // variants; "test" when empty
 	// Transfer multiplies what transfers between LLCs cost in the model: does a
@@ -192,8 +195,8 @@ func (r Row) check() error {
 	if r.Threads && r.Program != "warehouse" {
 		return fmt.Errorf("threads of one process in several cgroups: only warehouse has them")
 	}
-	if (r.Program == "") == (r.Host == "") {
-		return fmt.Errorf("one of program and host is needed")
+	if n := len(slices.DeleteFunc([]string{r.Program, r.Host, r.Makefile}, func(s string) bool { return s == "" })); n != 1 {
+		return fmt.Errorf("one of program, host and makefile is needed")
 	}
 	if (r.Model == "") == (r.Preset == "") {
 		return fmt.Errorf("one of model and preset is needed")

@@ -193,6 +193,16 @@ func (b *builder) keep(k *Kernel, dir string) error {
 	return nil
 }
 
+// Source returns the directory of the unmodified source, which it unpacks if need be.
+func Source(ctx context.Context, o Options) (string, error) {
+	b, err := newBuilder(o)
+	if err != nil {
+		return "", err
+	}
+	src, err := b.unpack(ctx)
+	return src.dir, err
+}
+
 // Prepare brings the patched source tree up to date without building it, and
 // returns its directory.
 func Prepare(ctx context.Context, o Options) (string, error) {

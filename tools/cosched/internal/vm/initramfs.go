@@ -67,7 +67,7 @@ func (m *image) program(name, host string) error {
 	if err := m.file(name, host, 0o755); err != nil {
 		return err
 	}
-	libs, err := sharedLibraries(host)
+	libs, err := SharedLibraries(host)
 	if err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func staticBusybox() (string, error) {
 		if _, err := os.Stat(p); err != nil {
 			continue
 		}
-		libs, err := sharedLibraries(p)
+		libs, err := SharedLibraries(p)
 		if err != nil {
 			return "", err
 		}
@@ -195,9 +195,9 @@ func staticBusybox() (string, error) {
 // libraryDirs is where Debian's and Ubuntu's loader looks.
 var libraryDirs = []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib"}
 
-// sharedLibraries lists the loader and the libraries that a program needs to
+// SharedLibraries lists the loader and the libraries that a program needs to
 // start. A file that is no ELF program, such as a script, needs none.
-func sharedLibraries(host string) ([]string, error) {
+func SharedLibraries(host string) ([]string, error) {
 	var found []string
 	seen := map[string]bool{}
 	var visit func(file string) error

@@ -89,7 +89,7 @@ func TestConsoleFindsReports(t *testing.T) {
 }
 
 func TestSharedLibraries(t *testing.T) {
-	libs, err := sharedLibraries("/bin/ls")
+	libs, err := SharedLibraries("/bin/ls")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestSharedLibraries(t *testing.T) {
 	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if libs, err := sharedLibraries(script); err != nil || len(libs) > 0 {
+	if libs, err := SharedLibraries(script); err != nil || len(libs) > 0 {
 		t.Errorf("a script needs %v, %v", libs, err)
 	}
 }
