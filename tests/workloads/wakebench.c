@@ -15,7 +15,7 @@
 static const char help[] =
 "Usage: wakebench [OPTION]... pipe|futex|timer|tick\n"
 "Prints cycles (instructions, in parallel virtual time) per wakeup or per tick as\n"
-"\"MODE windows W least L median M mean A\".\n"
+"\"MODE windows W least L median M mean A\".  With --model also \"result nsec A\".\n"
 "\n"
 "  pipe    two processes hand a byte back and forth through two pipes\n"
 "  futex   two processes wake one another through a futex\n"
@@ -26,9 +26,11 @@ static const char help[] =
 "  -r, --rounds N       round trips, or sleeps, in one window (8)\n"
 "  -c, --cpus LIST      CPUs that both may use (all)\n"
 "  -g, --cgroup DIR     cgroup to join first\n"
+"  -m, --model          switch the lab's machine model on, and have it count\n"
 "  -h, --help           this text\n";
 
 static long windows = 2000, rounds = 8;
+static bool model;
 static uint64_t *cost;
 
 static inline uint64_t cycles(void)
@@ -52,12 +54,15 @@ static void report(const char *mode, long per_window)
 {
 	double sum = 0;
 
+	end_measuring(model);
 	qsort(cost, windows, sizeof(*cost), by_value);
 	for (long i = 0; i < windows; i++)
 		sum += cost[i];
 	printf("%s windows %ld least %.2f median %.2f mean %.2f\n", mode, windows,
 	       (double)cost[0] / per_window, (double)cost[windows / 2] / per_window,
 	       sum / windows / per_window);
+	if (model)
+		printf("result nsec %.3f\n", sum / windows / per_window);
 }
 
 static void pass(int from, int to)
@@ -203,13 +208,14 @@ int main(int argc, char **argv)
 		{ "rounds", required_argument, NULL, 'r' },
 		{ "cpus", required_argument, NULL, 'c' },
 		{ "cgroup", required_argument, NULL, 'g' },
+		{ "model", no_argument, NULL, 'm' },
 		{ "help", no_argument, NULL, 'h' },
 		{ }
 	};
 	cpu_set_t cpus;
 	int c;
 
-	while ((c = getopt_long(argc, argv, "w:r:c:g:h", options, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, "w:r:c:g:mh", options, NULL)) != -1) {
 		switch (c) {
 		case 'w': windows = parse_number("windows", optarg, 1, 10000000); break;
 		case 'r': rounds = parse_number("rounds", optarg, 1, 1000000); break;
@@ -219,6 +225,7 @@ int main(int argc, char **argv)
 				die("--cpus: %s", strerror(errno));
 			break;
 		case 'g': join_cgroup(optarg, 0, false); break;
+		case 'm': model = true; break;
 		case 'h': fputs(help, stdout); return 0;
 		default: fputs(help, stderr); return 2;
 		}
@@ -230,6 +237,7 @@ int main(int argc, char **argv)
 	cost = calloc(windows, sizeof(*cost));
 	if (!cost)
 		die("out of memory");
+	begin_measuring(model, 0);
 	if (!strcmp(argv[optind], "pipe"))
 		bench_pipe();
 	else if (!strcmp(argv[optind], "futex"))

@@ -26,9 +26,12 @@
  *   memory					memory, by nodes
  *
  * and an atomic instruction takes "atomic" more. Who asks for a modified line while
- * it is on its way to another core waits until it is there. L1 is direct-mapped, L2
- * and LLC are set-associative and replaced by age. L1 is contained in L2; a line
- * that leaves L2 leaves L1.
+ * it is on its way to another core waits until it is there. Caches are
+ * set-associative and replaced by age, L1 by the order in which lines came. L1 is
+ * contained in L2; a line that leaves L2 leaves L1.
+ *
+ * Before each L1 there is a filter, a direct-mapped table of lines that are in it:
+ * most accesses are found there and nothing else is looked at.
  *
  * Left out: instruction fetches, page walks, prefetchers, overlap of misses, limits
  * of bandwidth. An instruction takes QEMU's constant time besides.
@@ -71,6 +74,7 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_version = QEMU_PLUGIN_VERSION;
 #define MAX_NODES	64
 #define MAX_CLUSTERS	64
 #define LINE_SHIFT	6
+#define FILTER_LINES	512	/* a power of two */
 
 enum command { MODEL_OFF, MODEL_ON, REGION_BEGIN, REGION_END, JOIN_CLUSTER };
 
@@ -105,8 +109,8 @@ struct cache {
 
 struct core {
 	int llc;
-	uint32_t *l1;		/* line number plus 1, shifted by 1; lowest bit: writable */
-	struct cache l2;
+	uint32_t filter[FILTER_LINES];	/* line number plus 1, shifted by 1; lowest bit: writable */
+	struct cache l1, l2;
 };
 
 struct llc {
@@ -138,8 +142,7 @@ static int nr_cpus, nr_cores, nr_llcs, nr_nodes;
 static int core_of[MAX_CPUS];
 static struct core cores[MAX_CPUS];
 static struct llc llcs[MAX_LLCS];
-static uint32_t l1_size, l2_size, l2_ways, llc_size, llc_ways;
-static uint32_t l1_lines;
+static uint32_t l1_size, l1_ways, l2_size, l2_ways, llc_size, llc_ways;
 static uint32_t cost_l2, cost_llc, cost_peer, cost_atomic;
 static uint32_t cost_transfer[MAX_NODES][MAX_NODES], cost_memory[MAX_NODES][MAX_NODES];
 
@@ -211,17 +214,22 @@ static inline uint32_t cache_insert(struct cache *c, uint32_t nr)
 	return gone;
 }
 
-static inline void l1_forget(int core, uint32_t nr)
+static inline uint32_t *filter_slot(int core, uint32_t nr)
 {
-	uint32_t *slot = &cores[core].l1[nr & (l1_lines - 1)];
+	return &cores[core].filter[nr & (FILTER_LINES - 1)];
+}
+
+static inline void filter_forget(int core, uint32_t nr)
+{
+	uint32_t *slot = filter_slot(core, nr);
 
 	if (*slot >> 1 == nr + 1)
 		*slot = 0;
 }
 
-static inline void l1_make_readonly(int core, uint32_t nr)
+static inline void filter_make_readonly(int core, uint32_t nr)
 {
-	uint32_t *slot = &cores[core].l1[nr & (l1_lines - 1)];
+	uint32_t *slot = filter_slot(core, nr);
 
 	if (*slot >> 1 == nr + 1)
 		*slot &= ~1u;
@@ -256,7 +264,7 @@ static uint32_t wait_for_line(const struct line *l, uint32_t cost)
 	return left > 0 && left <= cost ? left : 0;
 }
 
-/* An access of a core that misses its L1, or writes what is not its own alone. */
+/* An access of a core that its filter does not have, or writes what is not its own alone. */
 static uint32_t access_line(uint64_t *ev, int core, uint32_t nr, bool store)
 {
 	struct core *c = &cores[core];
@@ -265,12 +273,14 @@ static uint32_t access_line(uint64_t *ev, int core, uint32_t nr, bool store)
 	uint64_t elsewhere = l->llcs & ~mine;
 	int node = llcs[c->llc].node, owner = (int)l->owner - 1;
 	bool moves = false;
+	/* What others took away is still in the caches' lists: the directory decides. */
 	bool in_l2 = (l->sharers & me) && cache_lookup(&c->l2, nr);
+	bool in_l1 = cache_lookup(&c->l1, nr);
 	uint32_t cost, gone;
 
 	if (in_l2 && (!store || owner == core)) {
-		ev[L2_HITS]++;
-		cost = cost_l2;
+		ev[L2_HITS] += !in_l1;
+		cost = in_l1 ? 0 : cost_l2;
 	} else if (owner >= 0 && owner != core) {
 		if (cores[owner].llc == c->llc) {
 			ev[PEER_HITS]++;
@@ -281,7 +291,7 @@ static uint32_t access_line(uint64_t *ev, int core, uint32_t nr, bool store)
 		moves = true;
 		if (!store) {
 			l->owner = 0;
-			l1_make_readonly(owner, nr);
+			filter_make_readonly(owner, nr);
 		}
 	} else if (store && elsewhere) {
 		cost = transfer(ev, node, elsewhere);
@@ -304,7 +314,7 @@ static uint32_t access_line(uint64_t *ev, int core, uint32_t nr, bool store)
 		cost += wait_for_line(l, cost);
 	if (store) {
 		for (; others; others &= others - 1) {
-			l1_forget(__builtin_ctzll(others), nr);
+			filter_forget(__builtin_ctzll(others), nr);
 			ev[INVALIDATIONS]++;
 		}
 		l->sharers = me;
@@ -321,7 +331,7 @@ static uint32_t access_line(uint64_t *ev, int core, uint32_t nr, bool store)
 			g->sharers &= ~me;
 			if (g->owner == core + 1)
 				g->owner = 0;
-			l1_forget(core, gone - 1);
+			filter_forget(core, gone - 1);
 		}
 	}
 	l->sharers |= me;
@@ -331,7 +341,12 @@ static uint32_t access_line(uint64_t *ev, int core, uint32_t nr, bool store)
 			lines[gone - 1].llcs &= ~mine;
 	}
 	l->llcs |= mine;
-	c->l1[nr & (l1_lines - 1)] = (nr + 1) << 1 | (l->owner == core + 1);
+	if (!in_l1) {
+		gone = cache_insert(&c->l1, nr);
+		if (gone)
+			filter_forget(core, gone - 1);
+	}
+	*filter_slot(core, nr) = (nr + 1) << 1 | ((int)l->owner == core + 1);
 	return cost;
 }
 
@@ -363,7 +378,7 @@ static void on_access(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t vad
 		return;
 	core = core_of[cpu];
 	ev[ACCESSES]++;
-	slot = cores[core].l1[nr & (l1_lines - 1)];
+	slot = *filter_slot(core, nr);
 	if (slot >> 1 == nr + 1 && (slot & 1) >= store)
 		return;
 	cost = access_line(ev, core, nr, store);
@@ -837,8 +852,9 @@ static int read_description(const char *file)
 		} else if (!strcmp(text, "memory") && n == 2) {
 			nr_lines = v[0] >> LINE_SHIFT;
 			low_memory = v[1];
-		} else if (!strcmp(text, "size.l1")) {
+		} else if (!strcmp(text, "size.l1") && n == 2) {
 			l1_size = v[0];
+			l1_ways = v[1];
 		} else if (!strcmp(text, "size.l2") && n == 2) {
 			l2_size = v[0];
 			l2_ways = v[1];
@@ -892,7 +908,7 @@ static int make_machine(const qemu_info_t *info)
 
 	if (nr_cpus != info->system.max_vcpus)
 		return bad("core", "the guest has another number of CPUs");
-	if (!power_of_two(l1_size >> LINE_SHIFT) || !l2_ways || !llc_ways ||
+	if (!l1_ways || !l2_ways || !llc_ways || !power_of_two(l1_size / l1_ways >> LINE_SHIFT) ||
 	    !power_of_two(l2_size / l2_ways >> LINE_SHIFT) ||
 	    !power_of_two(llc_size / llc_ways >> LINE_SHIFT))
 		return bad("size", "caches need a power of two of sets");
@@ -902,11 +918,8 @@ static int make_machine(const qemu_info_t *info)
 	lines = huge_alloc(nr_lines * sizeof(*lines));
 	if (!lines)
 		return bad("memory", "no address space for the directory");
-	l1_lines = l1_size >> LINE_SHIFT;
 	for (i = 0; i < nr_cores; i++) {
-		cores[i].l1 = calloc(l1_lines, sizeof(*cores[i].l1));
-		if (!cores[i].l1)
-			return bad("size.l1", "out of memory");
+		cache_init(&cores[i].l1, l1_size, l1_ways);
 		cache_init(&cores[i].l2, l2_size, l2_ways);
 	}
 	for (i = 0; i < nr_llcs; i++)

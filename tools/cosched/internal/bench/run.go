@@ -55,6 +55,7 @@ type metric struct {
 var metrics = map[string]metric{
 	"ops_per_sec":        {higherIsBetter: true, format: "%.4g M/s", scale: 1e-6},
 	"msec":               {format: "%.4g ms", scale: 1},
+	"nsec":               {format: "%.2f ns", scale: 1},
 	"usec_p99":           {format: "%.4g us", scale: 1},
 	"idle_percent":       {atZero: "idle, %", unit: "points", format: "%.2f %%", scale: 1},
 	"rsd_percent":        {atZero: "standard deviation / mean, %", unit: "points", format: "%.2f %%", scale: 1},

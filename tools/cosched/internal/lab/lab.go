@@ -41,7 +41,7 @@ type Model struct {
 	// GHz is the clock of what it imitates: how long a cycle takes there.
 	GHz float64 `json:"ghz"`
 
-	L1  Cache `json:"l1"`  // of each core; direct-mapped, so Ways is 1
+	L1  Cache `json:"l1"`  // of each core
 	L2  Cache `json:"l2"`  // of each core
 	LLC Cache `json:"llc"` // of each die
 
@@ -145,9 +145,6 @@ func (m Model) check() error {
 			return err
 		}
 	}
-	if m.L1.Ways != 1 {
-		return fmt.Errorf("l1 has %d ways: it is modelled with 1", m.L1.Ways)
-	}
 	for _, c := range []struct {
 		name string
 		Cache
@@ -191,7 +188,7 @@ func (m Model) description(t vm.Topology, memoryMB int) string {
 	spread("llc", cores, llcs)
 	spread("node", llcs, nodes)
 	line("memory", memoryMB<<20, min(memoryMB<<20, lowMemory(memoryMB)))
-	line("size.l1", m.L1.Bytes)
+	line("size.l1", m.L1.Bytes, m.L1.Ways)
 	line("size.l2", m.L2.Bytes, m.L2.Ways)
 	line("size.llc", m.LLC.Bytes, m.LLC.Ways)
 	line("cost.l2", m.Cost.L2)

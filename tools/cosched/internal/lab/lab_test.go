@@ -29,10 +29,10 @@ func TestModels(t *testing.T) {
 	}
 }
 
-const sound = `{"name": "x", "about": "y", "preset": "paper",
+const sound = `{"name": "x", "about": "y", "preset": "paper", "ghz": 2.5,
 "l1": {"bytes": 8192, "ways": 1}, "l2": {"bytes": 32768, "ways": 8}, "llc": {"bytes": 4194304, "ways": 16},
 "cost": {"l2": 2, "llc": 14, "peer": 33, "atomic": 20, "transfer_near": 250, "transfer_far": 250, "memory_near": 280, "memory_far": 280},
-"sources": {}}`
+"sources": {}, "published": [{"what": "rate", "cpu": 1, "than": 2, "value": 6.5, "source": "z"}, {"what": "latency", "cpu": 3, "value": 50, "source": "z"}]}`
 
 // What cannot be modelled is refused, with what is wrong.
 func TestBadModels(t *testing.T) {
@@ -44,11 +44,18 @@ func TestBadModels(t *testing.T) {
 		{`"preset": "paper"`, `"preset": "papyrus"`, "papyrus"},
 		{`"bytes": 32768`, `"bytes": 30000`, "l2"},
 		{`"bytes": 4194304, "ways": 16`, `"bytes": 4194304, "ways": 0`, "llc"},
-		{`"bytes": 8192, "ways": 1`, `"bytes": 8192, "ways": 2`, "l1"},
+		{`"bytes": 8192, "ways": 1`, `"bytes": 8192, "ways": 3`, "l1"},
 		{`"llc": 14`, `"llc": 1`, "costs"},
 		{`"memory_far": 280`, `"memory_far": 20`, "costs"},
 		{`"atomic": 20`, `"atomic": -1`, "costs"},
 		{`"about"`, `"abuot"`, "abuot"},
+		{`"ghz": 2.5`, `"ghz": 0`, "ghz"},
+		{`"rate"`, `"ratio"`, "ratio"},
+		{`"than": 2`, `"than": 4`, "1 to 3"},
+		{`"than": 2`, `"than": 1`, "different"},
+		{`"cpu": 3`, `"cpu": 4`, "1 to 3"},
+		{`"value": 50`, `"value": 0`, "value"},
+		{`"value": 50, "source": "z"`, `"value": 50`, "source"},
 	} {
 		text := strings.Replace(sound, test.from, test.to, 1)
 		if text == sound {
