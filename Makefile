@@ -12,6 +12,8 @@ export GOTOOLCHAIN ?= auto
 COSLAB := bin/coslab
 BASE ?= 6.12
 VARIANT ?= test
+SUITE ?= standard
+SUITES := $(notdir $(basename $(wildcard tools/cosched/internal/bench/suites/*.json)))
 
 .PHONY: help
 help: ## list the targets
@@ -43,8 +45,12 @@ bench-quick: coslab ## measure placement policies on machine models, three workl
 	@$(COSLAB) bench --base $(BASE) --suite quick --out out/bench/quick
 
 .PHONY: bench
-bench: coslab ## the same with the standard suite; results in out/bench/standard
-	@$(COSLAB) bench --base $(BASE) --suite standard --out out/bench/standard
+bench: coslab ## the same with the standard suite, or SUITE=NAME; results in out/bench/SUITE
+	@$(COSLAB) bench --base $(BASE) --suite $(SUITE) --out out/bench/$(SUITE)
+
+.PHONY: bench-all
+bench-all: coslab ## the same with every suite: hours
+	@for suite in $(SUITES); do $(COSLAB) bench --base $(BASE) --suite $$suite --out out/bench/$$suite || exit; done
 
 .PHONY: lint
 lint: coslab ## check style and types: checkpatch, sparse, gofmt, vet, staticcheck, shellcheck

@@ -210,19 +210,59 @@ func TestModelStrings(t *testing.T) {
 	}
 }
 
-// A modelled guest measures the same whatever else the host does.
-func TestModelIgnoresHostLoad(t *testing.T) {
-	alone := c2cRates(t, "paper-xeon", 1, 2)
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
+// hogs keep the host busy until the test is over.
+func hogs(t *testing.T) {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	t.Cleanup(stop)
 	for range 4 {
 		hog := exec.CommandContext(ctx, "sh", "-c", "while :; do :; done")
 		if err := hog.Start(); err != nil {
 			t.Fatal(err)
 		}
-		defer hog.Wait()
+		t.Cleanup(func() { stop(); hog.Wait() })
 	}
-	defer stop()
+}
+
+// Runs with one seed are one run, to the last digit and the last transfer, on a busy
+// host too; one with another seed is another.
+func TestRunsAreOne(t *testing.T) {
+	n := 3
+	if long() {
+		n = 10
+	}
+	hogs(t)
+	run := func(seed uint64) string {
+		s, err := bench.FindSuite("quick")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err = s.Only([]string{"2x4"}, []string{"cosched"}, []uint64{seed}); err != nil {
+			t.Fatal(err)
+		}
+		s.Rows[0].Args = []string{"--workers", "4", "--locks", "64", "--records", "512", "--warmup", "20", "--time", "30"}
+		results, err := bench.Do(t.Context(), s, bench.Options{Fresh: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := results[0]
+		return fmt.Sprint(r.Output, r.Counters, r.Clusters, r.RegionNS)
+	}
+	first := run(1)
+	for i := 1; i < n; i++ {
+		if again := run(1); again != first {
+			t.Fatalf("run %d of %d measures\n%s\nthe first\n%s", i+1, n, again, first)
+		}
+	}
+	if other := run(2); other == first {
+		t.Error("another seed measures the same to the last digit")
+	}
+}
+
+// A modelled guest measures the same whatever else the host does.
+func TestModelIgnoresHostLoad(t *testing.T) {
+	alone := c2cRates(t, "paper-xeon", 1, 2)
+	hogs(t)
 	if loaded := c2cRates(t, "paper-xeon", 1, 2); fmt.Sprint(loaded) != fmt.Sprint(alone) {
 		t.Errorf("beside four hogs it measures %v, alone %v", loaded, alone)
 	}
