@@ -45,10 +45,12 @@
  *
  * wakeup, fork, exec: cosched_select_cpu(). An idle CPU at home, nearest to the
  *	warm data first. Else a stray, that is a task whose previous CPU is
- *	outside, stays there if that CPU is idle. Else an idle CPU of the nearest
- *	domain that is cheaper. Else the shortest queue of the cheapest domain.
- *	Where none is, home: the CPU where the data is warm, unless others have a
- *	much shorter queue.
+ *	outside, stays there if that CPU is idle; it does as well if the home CPU
+ *	is not durably idle, unless it runs briefly. A task that runs briefly, for
+ *	less than what a move costs, waits for another such one of its cluster if
+ *	it is next. Else an idle CPU of the nearest domain that is cheaper. Else the
+ *	shortest queue of the cheapest domain. Where none is, home: the CPU where
+ *	the data is warm, unless others have a much shorter queue.
  *
  * load balancer: cosched_can_migrate(). Into home is never cache hot. Out of it,
  *	if home has no idle CPU, to one that is durably idle, to any other only if
@@ -542,11 +544,18 @@ static unsigned long cosched_decay_idle(struct rq *rq, unsigned long avg)
 	return age > 0 ? decay_load(avg, age >> 20) : avg;
 }
 
-/* Would what ran on @cpu lately, *@util now, leave it with capacity to spare? */
+/*
+ * Would what ran on @cpu lately, *@util now, leave it with capacity to spare? Where
+ * nothing but SCHED_IDLE tasks run, it was they: they take what nobody else wants.
+ */
 static bool cosched_cpu_quiet(int cpu, unsigned long *util)
 {
 	struct rq *rq = cpu_rq(cpu);
 
+	if (sched_idle_cpu(cpu)) {
+		*util = 0;
+		return true;
+	}
 	*util = cosched_decay_idle(rq, READ_ONCE(rq->cfs.avg.util_avg));
 	return fits_capacity(*util, rq->cpu_capacity);
 }
@@ -724,11 +733,10 @@ static bool cosched_durably_idle(struct task_struct *p, int cpu, unsigned long *
 		return true;
 	if (cosched_idle_since_look(cpu))
 		return true;
-	if (p->cosched_look_cpu != cpu)
+	if (p->cosched_look_cpu != cpu ||
+	    time_before(jiffies, p->cosched_look + COSCHED_LOOK_INTERVAL))
 		return false;
 	periods = jiffies_to_usecs(jiffies - p->cosched_look) >> 10;
-	if (!periods)
-		return false;
 	/* One period less: both utilisations are decayed by whole periods. */
 	quiet = decay_load(p->cosched_look_util, periods - 1) +
 		(SCHED_CAPACITY_SCALE - decay_load(SCHED_CAPACITY_SCALE, periods)) / 4;
@@ -863,6 +871,42 @@ static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
 	return best.queue;
 }
 
+/*
+ * How long a task runs between two sleeps, a mean that forgets half in 22 wakeups,
+ * in units of 1024 ns. Who runs longer than the maximum is not told apart, and who
+ * never slept is taken to.
+ */
+#define COSCHED_RUN_MAX		((u32)(8 * NSEC_PER_MSEC >> 10))
+
+static u32 cosched_mean_run(u32 mean, u32 run)
+{
+	return mean + ((int)min(run, COSCHED_RUN_MAX) - (int)mean) / 32;
+}
+
+static void cosched_update_run(struct task_struct *p)
+{
+	u32 now = p->se.sum_exec_runtime >> 10;
+
+	p->cosched_run = cosched_mean_run(p->cosched_run, now - p->cosched_woken);
+	p->cosched_woken = now;
+}
+
+/* Does @p run for less than what a move costs it, for which task_hot() has a figure? */
+static bool cosched_runs_briefly(struct task_struct *p)
+{
+	return (u64)READ_ONCE(p->cosched_run) << 10 < sysctl_sched_migration_cost;
+}
+
+/* Is @cpu going to be left soon, by a task of @cl that runs briefly and nobody waits for? */
+static bool cosched_brief_wait(struct cosched_cluster *cl, int cpu)
+{
+	struct rq *rq = cpu_rq(cpu);
+	struct task_struct *curr = rcu_dereference(rq->curr);
+
+	return READ_ONCE(rq->nr_running) <= 1 && READ_ONCE(curr->cosched) == cl &&
+	       cosched_runs_briefly(curr);
+}
+
 int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_flags)
 {
 	struct cosched_scan s = COSCHED_SCAN_INIT;
@@ -870,10 +914,14 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	enum cosched_place_reason reason;
 	bool wakeup = wake_flags & WF_TTWU;
 	int cpu, this_cpu = smp_processor_id();
-	bool prev_home, target_home, sync;
+	bool prev_home, target_home, stays, brief, sync;
 	struct cosched_home *home;
 
 	lockdep_assert_held(&p->pi_lock);
+
+	if (wakeup)
+		cosched_update_run(p);
+	brief = wakeup && cosched_runs_briefly(p);
 
 	/* The caller's RCU section; interrupts are off on all paths here. */
 	home = rcu_dereference(cl->home);
@@ -895,6 +943,15 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	if (prev_home && (wake_flags & WF_EXEC) && cpu_rq(prev)->nr_running <= 1)
 		goto out;
 
+	/*
+	 * A stray that has an idle CPU outside gives it up for a lasting place only,
+	 * unless it runs too briefly to lose anything when it has to leave again.
+	 * Taking any idle home CPU, of a task that sleeps for a moment, sends that
+	 * one looking for another, and so on.
+	 */
+	stays = !cpumask_test_cpu(prev, home_mask(home)) && cosched_cpu_allowed(p, prev) &&
+		cosched_cpu_idle(p, prev);
+	s.durable = stays && !brief;
 	cosched_scan(p, home_mask(home), NULL, target, &s);
 	if (s.idle >= 0) {
 		cpu = s.idle;
@@ -914,9 +971,19 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 
 	reason = COSCHED_STAY;
 	cpu = prev;
-	if (!cpumask_test_cpu(prev, home_mask(home)) && cosched_cpu_allowed(p, prev) &&
-	    cosched_cpu_idle(p, prev))
+	if (stays)
 		goto out;
+
+	/* To wait for one of its own, briefly, costs less than to leave the data. */
+	if (brief) {
+		reason = COSCHED_HOME_QUEUE;
+		cpu = target;
+		if (target_home && cosched_brief_wait(cl, cpu))
+			goto out;
+		cpu = s.queue;
+		if (cosched_brief_wait(cl, cpu))
+			goto out;
+	}
 
 	cpu = cosched_leave_home(p, cl, home, target, wakeup ? COSCHED_WAKING : COSCHED_NEW,
 				 &reason);
@@ -1009,11 +1076,12 @@ int __cosched_can_migrate(struct task_struct *p, int src, int dst,
 	 * where all are busy may not: 7 to 30 moves a second and cluster, instead of
 	 * 0 to 6, on 8 LLCs of 4 CPUs with 2 threads each. Nor may a busy one,
 	 * however often balancing fails, which it keeps doing where a cluster's
-	 * weights mean it to stay at home.
+	 * weights mean it to stay at home. Who may is left to task_hot(): to pull
+	 * tasks that wait for an instant behind one another scatters their data.
 	 */
 	if ((idle == CPU_IDLE && cosched_durably_idle(p, dst, &util)) ||
 	    cosched_llc_cheaper(cl, home, per_cpu(sd_llc_id, dst), &load, &nr))
-		ret = idle ? 1 : -1;
+		ret = -1;
 out:
 	rcu_read_unlock();
 	return ret;
@@ -1265,6 +1333,8 @@ void cosched_sched_fork(struct task_struct *p)
 	p->cosched = NULL;
 	p->cosched_queued = 0;
 	p->cosched_charged = 0;
+	p->cosched_woken = 0;
+	p->cosched_run = COSCHED_RUN_MAX;
 	p->cosched_look = jiffies - COSCHED_LOOK_INTERVAL;
 	p->cosched_look_cpu = nr_cpu_ids;
 	p->cosched_work.next = &p->cosched_work;

@@ -181,6 +181,28 @@ static void cosched_test_cheaper(struct kunit *test)
 	}
 }
 
+/* A mean forgets half in 22 wakeups, and what never slept within a hundred. */
+static void cosched_test_mean_run(struct kunit *test)
+{
+	u32 mean = 1024;
+	int i;
+
+	for (i = 0; i < 22; i++)
+		mean = cosched_mean_run(mean, 0);
+	KUNIT_EXPECT_GE(test, mean, 512);
+	KUNIT_EXPECT_LE(test, mean, 540);
+
+	mean = COSCHED_RUN_MAX;
+	for (i = 0; i < 100; i++)
+		mean = cosched_mean_run(mean, 100);
+	KUNIT_EXPECT_LT(test, mean, 500);
+	KUNIT_EXPECT_GE(test, mean, 100);
+
+	/* Longer than the maximum, up to the longest that is not taken for shorter. */
+	KUNIT_EXPECT_EQ(test, COSCHED_RUN_MAX, cosched_mean_run(COSCHED_RUN_MAX, U32_MAX));
+	KUNIT_EXPECT_EQ(test, 100, cosched_mean_run(100, 100));
+}
+
 /* Weights are published as a pair. */
 static void cosched_test_weights(struct kunit *test)
 {
@@ -205,6 +227,7 @@ static struct kunit_case cosched_test_cases[] = {
 	KUNIT_CASE(cosched_test_advance),
 	KUNIT_CASE(cosched_test_load_avg),
 	KUNIT_CASE(cosched_test_cheaper),
+	KUNIT_CASE(cosched_test_mean_run),
 	KUNIT_CASE(cosched_test_weights),
 	KUNIT_CASE(cosched_test_memory),
 	{ }
