@@ -389,10 +389,8 @@ func TestBenchCompiles(t *testing.T) {
 	if r := results[0]; r.Metric != "msec" || r.Versions["cc1"] == "" || r.Versions["kernbench.mk"] == "" {
 		t.Errorf("the result is %+v", r)
 	}
-	for args, says := range map[string]string{"SOURCES=tools/lib/nonesuch.c": "instance of make failed", "-n": "not all was made"} {
-		s.Rows[0].Args = []string{args}
-		if _, err := bench.Do(t.Context(), s, bench.Options{Fresh: true}); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("make %s: %v", args, err)
-		}
+	s.Rows[0].Args = []string{"-n"}
+	if _, err := bench.Do(t.Context(), s, bench.Options{Fresh: true}); err == nil || !strings.Contains(err.Error(), "not all was made") {
+		t.Errorf("where make makes nothing: %v", err)
 	}
 }

@@ -302,6 +302,7 @@ func TestTablesAndPlots(t *testing.T) {
 // What is best at zero has words in tables, and a plot of its own with all policies.
 func TestTablesAndPlotsOfIdleTime(t *testing.T) {
 	idle := Cells(results("idle_percent", map[Policy][]float64{"none": {3, 4, 5}, "hard": {3.25, 0, 1}}))
+	idle = append(idle, Cells(results("rsd_percent", map[Policy][]float64{"none": {3}, "hard": {3.001}}))...)
 	idle = append(idle, Cells(results("migrations_per_sec", map[Policy][]float64{"none": {200}, "hard": {300}}))...)
 	for i := range idle {
 		idle[i].Row = idle[i].Metric
@@ -310,7 +311,7 @@ func TestTablesAndPlotsOfIdleTime(t *testing.T) {
 	if err := errors.Join(WriteTable(&text, idle), WriteRST(&rst, idle)); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"cfs-talk", "4.00 %", "0.00 %", "3.00 points less", "0.25 more to 4.00 points less", "100.00 /s more"} {
+	for _, want := range []string{"cfs-talk", "4.00 %", "0.00 %", "3.00 points less", "0.25 more to 4.00 points less", " 100 /s more", " 0.00 points  "} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, &text)
 		}
@@ -321,7 +322,7 @@ func TestTablesAndPlotsOfIdleTime(t *testing.T) {
 
 	speed := Cells(results("ops_per_sec", map[Policy][]float64{"none": {1e6}, "hard": {1.3e6}}))
 	list := panels(append(speed, idle...))
-	if len(list) != 3 || len(list[0].cells) != 1 || len(list[1].cells) != 2 || list[1].label != "idle, %" {
+	if len(list) != 4 || len(list[0].cells) != 1 || len(list[1].cells) != 2 || list[1].label != "idle, %" {
 		t.Fatalf("%d plots: %+v", len(list), list)
 	}
 	if h, least, most := list[1].bars(idle[1]); h != 1 || least != 0 || most != 3.25 {
@@ -343,7 +344,7 @@ func TestTablesAndPlotsOfIdleTime(t *testing.T) {
 		}
 		return image.Bounds().Dy()
 	}
-	if one, three := height(speed), height(append(speed, idle...)); three < 3*one-3 {
-		t.Errorf("three plots are %d pixels high, one is %d", three, one)
+	if one, four := height(speed), height(append(speed, idle...)); four < 4*one-4 {
+		t.Errorf("four plots are %d pixels high, one is %d", four, one)
 	}
 }

@@ -82,10 +82,17 @@ func Plot(title string, cells []Cell, files ...string) error {
 	if len(list) == 0 {
 		return ErrNothingToCompare
 	}
+	// One colour for each, wherever it is.
+	var colours []string
+	for _, one := range list {
+		for _, c := range one.cells {
+			index(&colours, c.Label())
+		}
+	}
 	var plots [][]*plot.Plot
 	size := 16 * vg.Centimeter
 	for i, one := range list {
-		p, width, err := one.draw()
+		p, width, err := one.draw(colours)
 		if err != nil {
 			return err
 		}
@@ -124,16 +131,18 @@ func save(plots [][]*plot.Plot, width, height vg.Length, file string) error {
 	return errors.Join(err, f.Close())
 }
 
-// draw makes the plot, and says how wide it wants to be.
-func (one *panel) draw() (*plot.Plot, vg.Length, error) {
-	var rows, labels []string
-	index := func(list *[]string, s string) int {
-		if i := slices.Index(*list, s); i >= 0 {
-			return i
-		}
-		*list = append(*list, s)
-		return len(*list) - 1
+// index of s in a list, to which it is added if it is not there.
+func index(list *[]string, s string) int {
+	if i := slices.Index(*list, s); i >= 0 {
+		return i
 	}
+	*list = append(*list, s)
+	return len(*list) - 1
+}
+
+// draw makes the plot, and says how wide it wants to be.
+func (one *panel) draw(colours []string) (*plot.Plot, vg.Length, error) {
+	var rows, labels []string
 	type bar struct{ row, label int }
 	at := map[bar]Cell{}
 	for _, c := range one.cells {
@@ -162,7 +171,7 @@ func (one *panel) draw() (*plot.Plot, vg.Length, error) {
 		if err != nil {
 			return nil, 0, err
 		}
-		bars.Color = palette[l%len(palette)]
+		bars.Color = palette[slices.Index(colours, label)%len(palette)]
 		bars.LineStyle.Width = 0
 		bars.Offset = offset
 		p.Add(bars)

@@ -154,13 +154,18 @@ func (c Cell) difference(gain float64, unit string) string {
 	if metrics[c.Metric].atZero == "" {
 		return fmt.Sprintf("%+.1f%s", gain, unit)
 	}
-	which := ""
-	if gain >= 0.005 {
-		which = " less"
-	} else if gain <= -0.005 {
-		which = " more"
+	digits := 2
+	if c.Unit == "/s" {
+		digits = 0
 	}
-	return fmt.Sprintf("%.2f%s%s", math.Abs(gain), unit, which)
+	text := fmt.Sprintf("%.*f%s", digits, math.Abs(gain), unit)
+	switch {
+	case !strings.ContainsAny(text, "123456789"):
+		return text
+	case gain > 0:
+		return text + " less"
+	}
+	return text + " more"
 }
 
 // WriteRST prints cells as a table for the documentation.
