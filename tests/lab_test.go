@@ -371,6 +371,28 @@ func TestSoak(t *testing.T) {
 	}
 }
 
+// A cluster in a cgroup of idle class leaves no more of the machine idle than without
+// a preference: to its own tasks, CPUs with others of them are busy.
+func TestIdleClassSpills(t *testing.T) {
+	s, err := bench.FindSuite("talk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err = s.Only([]string{"batch-idle"}, []string{"none", "cosched"}, []uint64{1}); err != nil {
+		t.Fatal(err)
+	}
+	s.Rows[0].Kernels = []string{"test"}
+	results, err := bench.Do(t.Context(), s, bench.Options{Fresh: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	none, cosched := results[0].Value, results[1].Value
+	t.Logf("48 tasks of idle class leave %.2f %% of 16 CPUs idle, with a home of 4 %.2f", none, cosched)
+	if cosched > none+2 {
+		t.Errorf("with a home of 4 of 16 CPUs 48 tasks of idle class leave %.2f %% idle, without %.2f", cosched, none)
+	}
+}
+
 // A compiler and what it compiles get into a guest, each cluster makes all of it, and a
 // series ends with an error where one did not.
 func TestBenchCompiles(t *testing.T) {

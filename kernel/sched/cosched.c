@@ -157,9 +157,19 @@ static_assert(sizeof(struct cosched_cpu) <= 32);
 /* Flush events[] when it has counted that many; half of what fits. */
 #define COSCHED_EVENT_BATCH	32768
 
+/*
+ * Who asks how loaded a CPU is. One with nothing but tasks of the idle class is
+ * idle to others, as it is for a wakeup without clusters, and busy to these.
+ */
+enum cosched_asker {
+	COSCHED_ASKER_NORMAL,
+	COSCHED_ASKER_IDLE_CLASS,
+	COSCHED_NR_ASKERS,
+};
+
 struct cosched_home {
-	unsigned long	stamp;		/* jiffies of .load */
-	unsigned long	load;		/* sum of the CPUs' runnable averages */
+	unsigned long	stamp[COSCHED_NR_ASKERS];	/* jiffies of .load */
+	unsigned long	load[COSCHED_NR_ASKERS];	/* sum of the CPUs' runnable averages */
 	unsigned int	nr;		/* CPUs in .mask, 0: there is no home */
 	unsigned long	mask[];
 };
@@ -195,13 +205,22 @@ static inline struct cpumask *home_mask(struct cosched_home *home)
 	return to_cpumask(home->mask);
 }
 
+/* The loads of @home have to be summed up when somebody asks next. */
+static void cosched_home_expire(struct cosched_home *home)
+{
+	int i;
+
+	for (i = 0; i < COSCHED_NR_ASKERS; i++)
+		home->stamp[i] = jiffies - 1;
+}
+
 static struct cosched_home *cosched_home_alloc(void)
 {
 	struct cosched_home *home;
 
 	home = kzalloc(sizeof(*home) + cpumask_size(), GFP_KERNEL);
 	if (home)
-		home->stamp = jiffies - 1;
+		cosched_home_expire(home);
 	return home;
 }
 
@@ -317,8 +336,7 @@ bool cosched_cluster_set_home(struct cosched_cluster *cl, const struct cpumask *
 	cond_synchronize_rcu(cl->spare_gp);
 	cpumask_copy(home_mask(new), mask);
 	new->nr = cpumask_weight(mask);
-	new->load = 0;
-	new->stamp = jiffies - 1;
+	cosched_home_expire(new);
 
 	for_each_possible_cpu(cpu) {
 		bool was = cpumask_test_cpu(cpu, home_mask(old));
@@ -560,18 +578,31 @@ static bool cosched_cpu_quiet(int cpu, unsigned long *util)
 	return fits_capacity(*util, rq->cpu_capacity);
 }
 
-/* A CPU with nothing but SCHED_IDLE tasks counts as idle, as in a wakeup. */
-static unsigned long cosched_cpu_load(int cpu)
+/* By policy, or by a cgroup with cpu.idle that @p is in, however deep. */
+static enum cosched_asker cosched_asker(struct task_struct *p)
+{
+#ifdef CONFIG_FAIR_GROUP_SCHED
+	struct task_group *tg;
+
+	for (tg = READ_ONCE(p->sched_task_group); tg; tg = tg->parent) {
+		if (READ_ONCE(tg->idle) > 0)
+			return COSCHED_ASKER_IDLE_CLASS;
+	}
+#endif
+	return task_has_idle_policy(p) ? COSCHED_ASKER_IDLE_CLASS : COSCHED_ASKER_NORMAL;
+}
+
+static unsigned long cosched_cpu_load(int cpu, enum cosched_asker asker)
 {
 	struct rq *rq = cpu_rq(cpu);
 
-	if (sched_idle_cpu(cpu))
+	if (asker == COSCHED_ASKER_NORMAL && sched_idle_cpu(cpu))
 		return 0;
 	return cosched_decay_idle(rq, READ_ONCE(rq->cfs.avg.runnable_avg));
 }
 
 static unsigned long cosched_sum_load(const struct cpumask *span, const struct cpumask *except,
-				      unsigned int *nr)
+				      enum cosched_asker asker, unsigned int *nr)
 {
 	unsigned long sum = 0;
 	int cpu;
@@ -580,7 +611,7 @@ static unsigned long cosched_sum_load(const struct cpumask *span, const struct c
 	for_each_cpu(cpu, span) {
 		if (except && cpumask_test_cpu(cpu, except))
 			continue;
-		sum += cosched_cpu_load(cpu);
+		sum += cosched_cpu_load(cpu, asker);
 		(*nr)++;
 	}
 	return sum;
@@ -592,17 +623,17 @@ static unsigned long cosched_sum_load(const struct cpumask *span, const struct c
  */
 #define COSCHED_HOME_LOAD_MIN	(SCHED_CAPACITY_SCALE / 8)
 
-static unsigned long cosched_home_load(struct cosched_home *home)
+static unsigned long cosched_home_load(struct cosched_home *home, enum cosched_asker asker)
 {
 	unsigned long now = jiffies, load;
 	unsigned int nr;
 
-	if (READ_ONCE(home->stamp) != now) {
-		load = cosched_sum_load(home_mask(home), NULL, &nr);
-		WRITE_ONCE(home->load, max(load, nr * COSCHED_HOME_LOAD_MIN));
-		WRITE_ONCE(home->stamp, now);
+	if (READ_ONCE(home->stamp[asker]) != now) {
+		load = cosched_sum_load(home_mask(home), NULL, asker, &nr);
+		WRITE_ONCE(home->load[asker], max(load, nr * COSCHED_HOME_LOAD_MIN));
+		WRITE_ONCE(home->stamp[asker], now);
 	}
-	return READ_ONCE(home->load);
+	return READ_ONCE(home->load[asker]);
 }
 
 /* The CPUs of the LLC domain that begins with @llc; see cosched_llcs. */
@@ -613,22 +644,26 @@ static const struct cpumask *cosched_llc_span(int llc)
 	return sd ? sched_domain_span(sd) : cpumask_of(llc);
 }
 
-/* Sum over the CPUs of @llc outside of @home; *@nr of them. */
-static unsigned long cosched_outside_load(int llc, struct cosched_home *home, unsigned int *nr)
+/*
+ * Sum over the CPUs of @llc outside of @home; *@nr of them. Remembered for a tick
+ * where many ask for the same: what the idle class asks for is not.
+ */
+static unsigned long cosched_outside_load(int llc, struct cosched_home *home,
+					  enum cosched_asker asker, unsigned int *nr)
 {
 	const struct cpumask *span = cosched_llc_span(llc);
 	struct sched_domain_shared *sds;
 	unsigned long now = jiffies;
 
 	sds = rcu_dereference(per_cpu(sd_llc_shared, llc));
-	if (!sds || cpumask_intersects(span, home_mask(home)))
-		return cosched_sum_load(span, home_mask(home), nr);
+	if (!sds || asker != COSCHED_ASKER_NORMAL || cpumask_intersects(span, home_mask(home)))
+		return cosched_sum_load(span, home_mask(home), asker, nr);
 
 	*nr = per_cpu(sd_llc_size, llc);
 	if (READ_ONCE(sds->cosched_stamp) != now) {
 		unsigned int ignored;
 
-		WRITE_ONCE(sds->cosched_load, cosched_sum_load(span, NULL, &ignored));
+		WRITE_ONCE(sds->cosched_load, cosched_sum_load(span, NULL, asker, &ignored));
 		WRITE_ONCE(sds->cosched_stamp, now);
 	}
 	return READ_ONCE(sds->cosched_load);
@@ -648,16 +683,18 @@ static bool cosched_cheaper(u32 weights, unsigned long home_load, unsigned int h
 
 /* Is @home dearer for its cluster than @nr CPUs elsewhere with @load together? */
 static bool cosched_home_dearer(struct cosched_cluster *cl, struct cosched_home *home,
-				unsigned long load, unsigned int nr)
+				enum cosched_asker asker, unsigned long load, unsigned int nr)
 {
-	return cosched_cheaper(READ_ONCE(cl->weights), cosched_home_load(home), home->nr, load, nr);
+	return cosched_cheaper(READ_ONCE(cl->weights), cosched_home_load(home, asker), home->nr,
+			       load, nr);
 }
 
-static bool cosched_llc_cheaper(struct cosched_cluster *cl, struct cosched_home *home, int llc,
-				unsigned long *load, unsigned int *nr)
+static bool cosched_llc_cheaper(struct cosched_cluster *cl, struct cosched_home *home,
+				enum cosched_asker asker, int llc, unsigned long *load,
+				unsigned int *nr)
 {
-	*load = cosched_outside_load(llc, home, nr);
-	return *nr && cosched_home_dearer(cl, home, *load, *nr);
+	*load = cosched_outside_load(llc, home, asker, nr);
+	return *nr && cosched_home_dearer(cl, home, asker, *load, *nr);
 }
 
 /*
@@ -690,7 +727,8 @@ static bool cosched_cpu_allowed(struct task_struct *p, int cpu)
 
 static bool cosched_cpu_idle(struct task_struct *p, int cpu)
 {
-	if (!available_idle_cpu(cpu) && (task_has_idle_policy(p) || !sched_idle_cpu(cpu)))
+	if (!available_idle_cpu(cpu) &&
+	    (!sched_idle_cpu(cpu) || cosched_asker(p) != COSCHED_ASKER_NORMAL))
 		return false;
 	if (sched_asym_cpucap_active() && !cosched_task_fits(p, cpu))
 		return false;
@@ -821,6 +859,7 @@ static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
 	const struct cpumask *done = NULL;
 	unsigned int budget = who == COSCHED_WAKING ? per_cpu(sd_llc_size, anchor) : nr_cpu_ids;
 	struct cosched_scan best = COSCHED_SCAN_INIT;
+	enum cosched_asker asker = cosched_asker(p);
 	unsigned long best_load = 0;
 	unsigned int best_nr = 1;
 	struct sched_domain *sd;
@@ -841,7 +880,7 @@ static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
 
 			if (done && cpumask_test_cpu(llc, done))
 				continue;
-			if (!cosched_llc_cheaper(cl, home, llc, &load, &nr) &&
+			if (!cosched_llc_cheaper(cl, home, asker, llc, &load, &nr) &&
 			    who != COSCHED_CROWDED_STRAY)
 				continue;
 			s.limit = max(budget, 1);
@@ -858,7 +897,7 @@ static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
 				continue;
 			/* To queue there, the domain has to be cheaper with the task in it. */
 			load += READ_ONCE(p->se.avg.runnable_avg);
-			if (!cosched_home_dearer(cl, home, load, nr))
+			if (!cosched_home_dearer(cl, home, asker, load, nr))
 				continue;
 			if (s.queue >= 0 && (best.queue < 0 || load * best_nr < best_load * nr)) {
 				best = s;
@@ -1080,7 +1119,7 @@ int __cosched_can_migrate(struct task_struct *p, int src, int dst,
 	 * tasks that wait for an instant behind one another scatters their data.
 	 */
 	if ((idle == CPU_IDLE && cosched_durably_idle(p, dst, &util)) ||
-	    cosched_llc_cheaper(cl, home, per_cpu(sd_llc_id, dst), &load, &nr))
+	    cosched_llc_cheaper(cl, home, cosched_asker(p), per_cpu(sd_llc_id, dst), &load, &nr))
 		ret = -1;
 out:
 	rcu_read_unlock();
@@ -1108,10 +1147,14 @@ void __cosched_detach(struct task_struct *p, int src, int dst, enum cpu_idle_typ
  * Running tasks: strays come home, others leave a crowded one
  */
 
-/* Do tasks wait on @rq, idle class aside, while its current one runs? */
-static bool cosched_crowded(struct rq *rq)
+/* Do tasks wait on @rq, where @p runs? Those of the idle class only if it is one, too. */
+static bool cosched_crowded(struct rq *rq, struct task_struct *p)
 {
-	return (int)(READ_ONCE(rq->cfs.h_nr_runnable) - READ_ONCE(rq->cfs.idle_h_nr_running)) > 1;
+	int nr = READ_ONCE(rq->cfs.h_nr_runnable);
+
+	if (nr > 1 && cosched_asker(p) == COSCHED_ASKER_NORMAL)
+		nr -= READ_ONCE(rq->cfs.idle_h_nr_running);
+	return nr > 1;
 }
 
 /*
@@ -1226,7 +1269,7 @@ static int cosched_way_out(struct task_struct *p, struct cosched_cluster *cl,
 {
 	enum cosched_place_reason reason;
 
-	if (!cosched_crowded(cpu_rq(src)) || cosched_home_idle(p, home))
+	if (!cosched_crowded(cpu_rq(src), p) || cosched_home_idle(p, home))
 		return -1;
 	p->cosched_look = jiffies;
 	p->cosched_look_cpu = src;
@@ -1315,7 +1358,7 @@ void __cosched_tick(struct task_struct *curr)
 	rcu_read_lock();
 	home = rcu_dereference(curr->cosched->home);
 	if (cpumask_test_cpu(cpu_of(rq), home_mask(home)))
-		look = cosched_crowded(rq);
+		look = cosched_crowded(rq, curr);
 	else
 		look = home->nr;
 	rcu_read_unlock();
