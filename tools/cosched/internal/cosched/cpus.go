@@ -86,6 +86,9 @@ func (c CPUs) String() string {
 	return b.String()
 }
 
+// MarshalText gives the list in the kernel's form, for JSON.
+func (c CPUs) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
 // Has reports whether cpu is in the set.
 func (c CPUs) Has(cpu int) bool {
 	_, ok := slices.BinarySearch(c, cpu)

@@ -10,25 +10,25 @@ import (
 // Runnable are in units of 1024: one CPU's worth of running, one thread that is
 // always runnable.
 type Load struct {
-	LLCs []LLCLoad
-	CPUs []CPULoad // only those where the cluster has any load
+	LLCs []LLCLoad `json:"llcs"`
+	CPUs []CPULoad `json:"cpus"` // only those where the cluster has any load
 }
 
 // LLCLoad is the cluster's load on one LLC domain.
 type LLCLoad struct {
-	Index    int
-	CPUs     CPUs // online CPUs of the domain
-	Home     int  // how many of them are home
-	Util     uint64
-	Runnable uint64
+	Index    int    `json:"llc"`
+	CPUs     CPUs   `json:"cpus"` // online CPUs of the domain
+	Home     int    `json:"home"` // how many of them are home
+	Util     uint64 `json:"util"`
+	Runnable uint64 `json:"runnable"`
 }
 
 // CPULoad is the cluster's load on one CPU.
 type CPULoad struct {
-	CPU      int
-	Home     bool
-	Util     uint64
-	Runnable uint64
+	CPU      int    `json:"cpu"`
+	Home     bool   `json:"home"`
+	Util     uint64 `json:"util"`
+	Runnable uint64 `json:"runnable"`
 }
 
 // ParseLoad parses the content of cosched.load, whose lines are nested keyed:

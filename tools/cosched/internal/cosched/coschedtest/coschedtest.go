@@ -1,0 +1,97 @@
+// Package coschedtest makes a machine for tests out of host.txt: files of sysfs,
+// cgroupfs and proc, as grep -r prints them and ls -l prints links. It has 8 CPUs with
+// SMT in 2 LLC domains, sockets and nodes, and 4 that may come online.
+package coschedtest
+
+import (
+	_ "embed"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cosched.io/cosched/internal/cosched"
+)
+
+//go:embed host.txt
+var recorded string
+
+// Host is the machine, as root sees it. A cgroup that is made gets the controller's
+// files if its parent passes the controller on.
+func Host(t testing.TB) cosched.Host {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(recorded) {
+		line = strings.TrimSuffix(line, "\n")
+		if link, target, ok := strings.Cut(line, " -> "); ok {
+			link = filepath.Join(dir, link)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o755), os.Symlink(target, link)); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		// Names of PCI devices have colons; what follows the last "/" has one, or more in its text.
+		at := strings.LastIndexByte(strings.SplitN(line, " ", 2)[0], '/')
+		if c := strings.Index(line, ":0::/"); c >= 0 {
+			at = strings.LastIndexByte(line[:c], '/')
+		}
+		name, text, _ := strings.Cut(line[at:], ":")
+		file := filepath.Join(dir, line[:at]+name)
+		if text != "" {
+			text += "\n"
+		}
+		Append(t, file, text)
+	}
+	h := cosched.Host{
+		Cgroup: filepath.Join(dir, "sys/fs/cgroup"), Sys: filepath.Join(dir, "sys"), Proc: filepath.Join(dir, "proc"), Root: true,
+		Writable: func(string) bool { return true },
+	}
+	h.Mkdir = func(path string) error {
+		if err := os.Mkdir(path, 0o755); err != nil {
+			return err
+		}
+		files := map[string]string{"cgroup.type": "domain\n", "cgroup.procs": "", "cgroup.threads": "", "cgroup.subtree_control": ""}
+		control, err := os.ReadFile(filepath.Join(filepath.Dir(path), "cgroup.subtree_control"))
+		if err != nil {
+			return err
+		}
+		if strings.Contains(string(control), "cosched") {
+			files["cosched.cpus_preferred"] = ""
+			files["cosched.cpus_preferred.effective"] = ""
+			files["cosched.weights"] = "100 150\n"
+		}
+		for name, text := range files {
+			Append(t, filepath.Join(path, name), text)
+		}
+		return nil
+	}
+	return h
+}
+
+// Append adds text to a file, which it makes if need be.
+func Append(t testing.TB, file, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	old, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, append(old, text...), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Replace makes a file hold something else.
+func Replace(t testing.TB, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

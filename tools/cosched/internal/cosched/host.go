@@ -1,0 +1,524 @@
+package cosched
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	fileControl     = "cgroup.subtree_control"
+	fileControllers = "cgroup.controllers"
+	fileProcs       = "cgroup.procs"
+	fileThreads     = "cgroup.threads"
+	fileType        = "cgroup.type"
+)
+
+// baseName is the cgroup that clusters are made in.
+const baseName = "cosched"
+
+// Host is the machine: where its file systems are mounted, and who asks.
+type Host struct {
+	Cgroup string // cgroup v2
+	Sys    string
+	Proc   string
+	Root   bool
+	// Writable reports whether the user may write to a file or directory.
+	Writable func(path string) bool
+	// Mkdir makes a cgroup.
+	Mkdir func(path string) error
+}
+
+// ThisHost is the machine that the program runs on.
+func ThisHost() Host {
+	return Host{
+		Cgroup: "/sys/fs/cgroup", Sys: "/sys", Proc: "/proc",
+		Root: os.Geteuid() == 0,
+		Writable: func(path string) bool {
+			return unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS) == nil
+		},
+		Mkdir: func(path string) error { return os.Mkdir(path, 0o755) },
+	}
+}
+
+// HasController reports, as an error, that the kernel lacks the controller.
+func (h Host) HasController() error {
+	root := Group(h.Cgroup)
+	text, err := root.read(fileControllers)
+	if err != nil {
+		return problem(ExitUnavailable, err, "%v: no cgroup v2 is mounted there: mount -t cgroup2 cgroup2 %s", err, h.Cgroup)
+	}
+	if slices.Contains(strings.Fields(text), Controller) || root.Enabled() {
+		return nil
+	}
+	// An implicit controller is not listed; its files are in all cgroups but the root.
+	cmdline, _ := os.ReadFile(filepath.Join(h.Proc, "cmdline"))
+	for _, word := range strings.Fields(string(cmdline)) {
+		if word == "cgroup_disable="+Controller {
+			return problem(ExitUnavailable, nil, "%s: the controller is switched off: boot without %s", root.Path(fileControllers), word)
+		}
+	}
+	children, _ := root.children()
+	if slices.ContainsFunc(children, Group.Enabled) || slices.Contains(strings.Fields(string(cmdline)), "cgroup.cosched=implicit") {
+		return nil
+	}
+	return problem(ExitUnavailable, nil, "%s: no cosched in %q: boot a kernel with CONFIG_CGROUP_COSCHED=y",
+		root.Path(fileControllers), strings.TrimSpace(text))
+}
+
+// Base is the cgroup that clusters are in which are given by a name: cosched, in the
+// root for root, else in the highest cgroup above the caller that it may write to.
+func (h Host) Base() (Group, error) {
+	if h.Root {
+		return Group(filepath.Join(h.Cgroup, baseName)), nil
+	}
+	own, err := h.cgroupOf("self")
+	if err != nil {
+		return "", problem(ExitUnavailable, err, "%v: give the cluster as a path below %s", err, h.Cgroup)
+	}
+	for _, g := range append(h.above(own), own) {
+		if g != Group(h.Cgroup) && h.Writable(string(g)) && h.Writable(g.Path(fileProcs)) {
+			return g.child(baseName), nil
+		}
+	}
+	return "", problem(ExitNoPerm, nil, "%s: permission denied, here and above: no cgroup is delegated to you: "+
+		"be root, or begin with systemd-run --user --scope", own.Path(fileProcs))
+}
+
+// Find gives the cgroup of a name: a path below the mount point, or a cluster of
+// the base.
+func (h Host) Find(name string) (Group, error) {
+	if filepath.IsAbs(name) {
+		path := filepath.Clean(name)
+		if path != h.Cgroup && !strings.HasPrefix(path, h.Cgroup+"/") {
+			return "", problem(ExitUsage, nil, "%s is not below %s: a cluster is a name, or a path there", name, h.Cgroup)
+		}
+		return Group(path), nil
+	}
+	if !filepath.IsLocal(name) || filepath.Clean(name) == "." || strings.Contains(name, "\n") {
+		return "", problem(ExitUsage, nil, "%q is no name of a cluster: it is NAME, NAME/NAME, or a path below %s", name, h.Cgroup)
+	}
+	base, err := h.Base()
+	return base.child(name), err
+}
+
+// Existing is Find for a cgroup that is there and has the controller's files, which
+// it may give it.
+func (h Host) Existing(name string, enable bool) (Group, error) {
+	g, err := h.Find(name)
+	if err != nil {
+		return "", err
+	}
+	if err := h.HasController(); err != nil {
+		return "", err
+	}
+	if g == Group(h.Cgroup) {
+		return "", problem(ExitUsage, nil, "%s is the root, which is no cluster: name one below it", g)
+	}
+	if !g.exists() {
+		return "", problem(ExitNoInput, fs.ErrNotExist, "%s: no such cgroup: cosched ls lists clusters, cosched create makes one", g)
+	}
+	if enable {
+		if err := h.enable(g); err != nil {
+			return "", err
+		}
+	}
+	if !g.Enabled() {
+		return "", h.notEnabled(g, nil)
+	}
+	return g, nil
+}
+
+// Name is how a cgroup is shown: relative to the base where it is below it.
+func (h Host) Name(g Group) string {
+	if base, err := h.Base(); err == nil {
+		if name, ok := strings.CutPrefix(string(g), string(base)+"/"); ok {
+			return name
+		}
+	}
+	return string(g)
+}
+
+// Create makes a cgroup with the controller's files, and those above it that are not
+// there. Threaded is for threads of processes in its parent; a cgroup that could
+// hold nothing else becomes threaded by itself.
+func (h Host) Create(g Group, threaded bool) (err error) {
+	if err := h.HasController(); err != nil {
+		return err
+	}
+	if g.exists() {
+		return problem(ExitCantCreate, fs.ErrExist, "%s is there already: cosched set changes it", g)
+	}
+	base, _ := h.Base()
+	if threaded && h.parent(g) == base && h.kind(base) != "threaded" {
+		return problem(ExitUsage, nil, "%s cannot be threaded beside other clusters: make it a part of one, as in CLUSTER/%s", g, filepath.Base(string(g)))
+	}
+	return h.create(g, threaded)
+}
+
+func (h Host) create(g Group, threaded bool) (err error) {
+	parent := h.parent(g)
+	if !parent.exists() {
+		if err := h.create(parent, false); err != nil {
+			return err
+		}
+		defer func() {
+			if err != nil {
+				os.Remove(string(parent))
+			}
+		}()
+	}
+	if err := h.enable(g); err != nil {
+		return err
+	}
+	switch err := h.Mkdir(string(g)); {
+	case errors.Is(err, fs.ErrPermission):
+		return problem(ExitNoPerm, err, "%v: be root, or use a cgroup that was delegated to you", err)
+	case errors.Is(err, fs.ErrExist):
+		// Made by someone else meanwhile.
+	case errors.Is(err, unix.EAGAIN):
+		return problem(ExitUnavailable, err, "%v: raise cgroup.max.descendants or cgroup.max.depth above it", err)
+	case err != nil:
+		return problem(ExitCantCreate, err, "%v", err)
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(string(g))
+		}
+	}()
+	if kind := h.kind(g); kind == "domain invalid" || threaded && kind == "domain" {
+		if err := h.makeThreaded(g); err != nil {
+			return err
+		}
+	}
+	if !g.Enabled() {
+		return h.notEnabled(g, nil)
+	}
+	return nil
+}
+
+// enable gives a cgroup, which may not be there yet, the controller's files.
+func (h Host) enable(g Group) error {
+	if g.Enabled() || h.parent(g).passesOn() {
+		return nil
+	}
+	text, _ := Group(h.Cgroup).read(fileControllers)
+	if !slices.Contains(strings.Fields(text), Controller) {
+		return nil // implicit
+	}
+	for _, d := range h.above(g) {
+		if d.passesOn() {
+			continue
+		}
+		if err := d.EnableChildren(Controller); err != nil {
+			return h.notEnabled(g, err)
+		}
+	}
+	return nil
+}
+
+func (h Host) makeThreaded(g Group) error {
+	err := g.Write(fileType, "threaded")
+	if err == nil {
+		return nil
+	}
+	status := ExitUnavailable
+	if errors.Is(err, fs.ErrPermission) {
+		status = ExitNoPerm
+	}
+	return problem(status, err, "%v: a threaded cgroup is without processes and children, in a cluster that has no other children with processes", err)
+}
+
+// SetHome asks for a home. Unless forced, it refuses one of which no CPU can be used
+// now. It returns what is less than was asked for, if anything.
+func (h Host) SetHome(g Group, home Home, force bool) (note string, err error) {
+	var notes []string
+	for _, limit := range h.limits(g) {
+		usable := home.CPUs.And(limit.cpus)
+		switch {
+		case len(usable) == len(home.CPUs):
+			continue
+		case len(usable) > 0:
+			notes = append(notes, fmt.Sprintf("of these CPUs only %s are in %s", usable, limit.file))
+		case limit.remedy == "" || force:
+			notes = append(notes, fmt.Sprintf("none of these CPUs is in %s, which is %s", limit.file, limit.cpus))
+		default:
+			return "", problem(ExitData, nil, "%s: %q: none of these CPUs is in %s, which is %s: %s, or --force",
+				g.Path(FilePreferred), home.Value, limit.file, limit.cpus, limit.remedy)
+		}
+	}
+	if len(notes) > 0 {
+		note = fmt.Sprintf("%s: %q: %s", g.Path(FilePreferred), home.Value, strings.Join(notes, "; "))
+	}
+	return note, h.writeProblem(g, FilePreferred, home.Value, g.Write(FilePreferred, home.Value))
+}
+
+// limit is a file with the CPUs that a home should be of. Without a remedy, one that
+// has none of them is still worth asking for.
+type limit struct {
+	file, remedy string
+	cpus         CPUs
+}
+
+// limits are what narrows a home.
+func (h Host) limits(g Group) []limit {
+	var all []limit
+	online := filepath.Join(h.Sys, "devices/system/cpu/online")
+	if cpus, err := readCPUs(online); err == nil {
+		all = append(all, limit{online, "name some of these, or bring one online", cpus})
+	}
+	for d := g; len(d) >= len(h.Cgroup); d = h.parent(d) {
+		// Where there is no such file, that of the cgroup above holds.
+		file := d.Path("cpuset.cpus.effective")
+		if cpus, err := readCPUs(file); err == nil {
+			all = append(all, limit{file, "name some of these, or widen cpuset.cpus", cpus})
+			break
+		}
+	}
+	if above, err := h.parent(g).Effective(); err == nil && len(above) > 0 {
+		all = append(all, limit{h.parent(g).Path(FileEffective), "", above})
+	}
+	return all
+}
+
+// SetWeights sets the weights; nil makes the cgroup inherit them.
+func (h Host) SetWeights(g Group, w *Weights) error {
+	value := ""
+	if w != nil {
+		value = w.String()
+	}
+	return h.writeProblem(g, FileWeights, value, g.Write(FileWeights, value))
+}
+
+// MoveProcess puts a process with all of its threads into a cgroup.
+func (h Host) MoveProcess(g Group, pid int) error {
+	if err := h.running(pid); err != nil {
+		return err
+	}
+	if h.kind(g) == "domain invalid" {
+		if err := h.makeThreaded(g); err != nil {
+			return err
+		}
+	}
+	return h.moveProblem(g, fileProcs, pid, g.Write(fileProcs, strconv.Itoa(pid)))
+}
+
+// MoveThread puts one thread into a cgroup, which becomes threaded where it can.
+// A process that is elsewhere is first put, as a whole, into the cluster that this one
+// is a part of: the kernel keeps all threads of a process below one cgroup.
+func (h Host) MoveThread(g Group, tid int) error {
+	if err := h.running(tid); err != nil {
+		return err
+	}
+	if kind := h.kind(g); kind == "domain" || kind == "domain invalid" {
+		base, _ := h.Base()
+		if parent := h.parent(g); parent == Group(h.Cgroup) || parent == base && h.kind(base) != "threaded" {
+			return problem(ExitUsage, nil, "%s cannot take single threads, as no cluster is above it: make it a part of one, as in CLUSTER/%s",
+				g, filepath.Base(string(g)))
+		}
+		if err := h.makeThreaded(g); err != nil {
+			return err
+		}
+	}
+	at, err := h.cgroupOf(strconv.Itoa(tid))
+	if err != nil {
+		return h.moveProblem(g, fileThreads, tid, unix.ESRCH)
+	}
+	// The root is not a cluster that anything is put into.
+	if domain := h.domain(g); h.domain(at) != domain && domain != Group(h.Cgroup) {
+		pid, err := h.processOf(tid)
+		if err != nil {
+			return h.moveProblem(g, fileThreads, tid, unix.ESRCH)
+		}
+		if err := h.MoveProcess(domain, pid); err != nil {
+			return err
+		}
+	}
+	return h.moveProblem(g, fileThreads, tid, g.Write(fileThreads, strconv.Itoa(tid)))
+}
+
+// Remove removes an empty cgroup; with all, those below it as well.
+func (h Host) Remove(g Group, all bool) error {
+	if g == Group(h.Cgroup) {
+		return problem(ExitUsage, nil, "%s is the root, which stays", g)
+	}
+	children, err := g.children()
+	if errors.Is(err, fs.ErrNotExist) {
+		return problem(ExitNoInput, err, "%s: no such cgroup: cosched ls lists clusters", g)
+	}
+	if all {
+		for _, c := range children {
+			if err := h.Remove(c, true); err != nil {
+				return err
+			}
+		}
+	}
+	// Not os.Remove, which would try to unlink the directory as a file first.
+	switch err := unix.Rmdir(string(g)); {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return problem(ExitNoInput, err, "%s: removed by someone else meanwhile", g)
+	case errors.Is(err, fs.ErrPermission):
+		return problem(ExitNoPerm, err, "%s: permission denied: be root, or the owner of %s", g, h.parent(g))
+	case len(children) > 0:
+		return problem(ExitUnavailable, err, "%s has %d cgroups below it, as %s: remove these first, or all with --recursive", g, len(children), children[0])
+	case errors.Is(err, unix.EBUSY):
+		n, _ := g.Threads()
+		return problem(ExitUnavailable, err, "%s has %d threads: stop their processes, or cosched move them elsewhere", g, n)
+	default:
+		return problem(ExitFailure, err, "removing %s: %v", g, err)
+	}
+}
+
+// runPrefix begins the names of clusters that Run makes and nobody removes.
+const runPrefix = "run-"
+
+// RunCluster makes a cluster for a command that the process is about to become, and
+// removes those of commands that have ended.
+func (h Host) RunCluster(pid int) (Group, error) {
+	base, err := h.Base()
+	if err != nil {
+		return "", err
+	}
+	children, _ := base.children()
+	for _, c := range children {
+		maker, ok := strings.CutPrefix(filepath.Base(string(c)), runPrefix)
+		if _, err := strconv.Atoi(maker); !ok || err != nil {
+			continue
+		}
+		// While its maker lives it may be about to move there. A cgroup that is in
+		// use cannot be removed.
+		if _, err := os.Stat(filepath.Join(h.Proc, maker)); errors.Is(err, fs.ErrNotExist) {
+			_ = unix.Rmdir(string(c))
+		}
+	}
+	g := base.child(runPrefix + strconv.Itoa(pid))
+	if g.exists() { // Of an earlier process with this PID, whose children live.
+		for i := 2; g.exists(); i++ {
+			g = base.child(fmt.Sprintf("%s%d.%d", runPrefix, pid, i))
+		}
+	}
+	return g, h.Create(g, false)
+}
+
+// running reports, as an error, that there is no such process or thread.
+func (h Host) running(id int) error {
+	if _, err := os.Stat(filepath.Join(h.Proc, strconv.Itoa(id))); err != nil {
+		return problem(ExitNoInput, err, "%s: no such process or thread: it has exited", filepath.Join(h.Proc, strconv.Itoa(id)))
+	}
+	return nil
+}
+
+// cgroupOf gives the cgroup of a process or thread.
+func (h Host) cgroupOf(id string) (Group, error) {
+	file := filepath.Join(h.Proc, id, "cgroup")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(text)) {
+		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
+			if strings.HasPrefix(path, "/..") {
+				return "", fmt.Errorf("%s: %s is outside of this cgroup namespace", file, path)
+			}
+			return Group(filepath.Join(h.Cgroup, path)), nil
+		}
+	}
+	return "", fmt.Errorf("%s has no cgroup v2", file)
+}
+
+// where is cgroupOf for messages.
+func (h Host) where(id int) string {
+	g, err := h.cgroupOf(strconv.Itoa(id))
+	if err != nil {
+		return "unknown"
+	}
+	return string(g)
+}
+
+// processOf gives the process of a thread.
+func (h Host) processOf(tid int) (int, error) {
+	file := filepath.Join(h.Proc, strconv.Itoa(tid), "status")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if id, ok := strings.CutPrefix(line, "Tgid:"); ok {
+			return strconv.Atoi(strings.TrimSpace(id))
+		}
+	}
+	return 0, fmt.Errorf("%s: no Tgid", file)
+}
+
+// kind is the cgroup's type: domain, threaded and others. The root has no such file.
+func (h Host) kind(g Group) string {
+	text, err := g.read(fileType)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(text)
+}
+
+// domain is the cgroup that holds the processes whose threads are in g.
+func (h Host) domain(g Group) Group {
+	for h.kind(g) == "threaded" {
+		g = h.parent(g)
+	}
+	return g
+}
+
+// above lists the cgroups above one, from the root down.
+func (h Host) above(g Group) []Group {
+	var list []Group
+	for g != Group(h.Cgroup) && len(g) > len(h.Cgroup) {
+		g = h.parent(g)
+		list = append(list, g)
+	}
+	slices.Reverse(list)
+	return list
+}
+
+func (h Host) parent(g Group) Group { return Group(filepath.Dir(string(g))) }
+
+func (g Group) child(name string) Group { return Group(filepath.Join(string(g), name)) }
+
+func (g Group) exists() bool {
+	st, err := os.Stat(string(g))
+	return err == nil && st.IsDir()
+}
+
+// passesOn reports whether the cgroup's children have the controller's files.
+func (g Group) passesOn() bool {
+	text, err := g.read(fileControl)
+	return err == nil && slices.ContainsFunc(strings.Fields(text), func(c string) bool { return strings.TrimPrefix(c, "+") == Controller })
+}
+
+// children lists the cgroups directly below, by name.
+func (g Group) children() ([]Group, error) {
+	entries, err := os.ReadDir(string(g))
+	var list []Group
+	for _, e := range entries {
+		if e.IsDir() {
+			list = append(list, g.child(e.Name()))
+		}
+	}
+	return list, err
+}
+
+// Threads counts the threads in the cgroup itself.
+func (g Group) Threads() (int, error) {
+	text, err := g.read(fileThreads)
+	if errors.Is(err, unix.EOPNOTSUPP) { // domain invalid: it can have none
+		return 0, nil
+	}
+	return strings.Count(text, "\n"), err
+}

@@ -1,0 +1,92 @@
+package cosched
+
+import (
+	"strings"
+)
+
+// Cluster is a cgroup with the controller's files, as it is shown.
+type Cluster struct {
+	Name     string     `json:"name"`
+	Path     string     `json:"path"`
+	Type     string     `json:"type"`
+	Asked    string     `json:"cpus_preferred"`
+	Home     string     `json:"home"`
+	Weights  [2]int     `json:"weights"` // PREFERRED, ALLOWED
+	Threads  int        `json:"threads"` // in the cgroup itself
+	Stat     Stat       `json:"stat"`
+	Load     *Load      `json:"load,omitempty"`
+	Children []*Cluster `json:"children,omitempty"`
+}
+
+// Read reads all of a cluster but its load and its children.
+func (h Host) Read(g Group) (*Cluster, error) {
+	c := &Cluster{Name: h.Name(g), Path: string(g), Type: h.kind(g)}
+	asked, err := g.read(FilePreferred)
+	if err != nil {
+		return nil, h.readProblem(g, err)
+	}
+	c.Asked = strings.TrimSpace(asked)
+	home, err := g.Effective()
+	if err != nil {
+		return nil, h.readProblem(g, err)
+	}
+	c.Home = home.String()
+	w, err := g.Weights()
+	if err != nil {
+		return nil, h.readProblem(g, err)
+	}
+	c.Weights = [2]int{w.Preferred, w.Allowed}
+	if c.Threads, err = g.Threads(); err != nil {
+		return nil, h.readProblem(g, err)
+	}
+	if c.Stat, err = g.Stat(); err != nil {
+		return nil, h.readProblem(g, err)
+	}
+	return c, nil
+}
+
+// Tree reads the clusters below a cgroup, without itself. One that is removed
+// meanwhile is left out.
+func (h Host) Tree(g Group) ([]*Cluster, error) {
+	children, err := g.children()
+	if gone(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, h.readProblem(g, err)
+	}
+	var list []*Cluster
+	for _, child := range children {
+		if !child.Enabled() {
+			continue
+		}
+		c, err := h.Read(child)
+		if gone(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if c.Children, err = h.Tree(child); err != nil {
+			return nil, err
+		}
+		list = append(list, c)
+	}
+	return list, nil
+}
+
+// Flat lists the clusters of a tree, parents first.
+func Flat(tree []*Cluster) []*Cluster {
+	var list []*Cluster
+	for _, c := range tree {
+		list = append(list, c)
+		list = append(list, Flat(c.Children)...)
+	}
+	return list
+}
+
+// ReadLoad reads a cluster's decayed load.
+func (h Host) ReadLoad(g Group) (*Load, error) {
+	l, err := g.Load()
+	return &l, h.readProblem(g, err)
+}
