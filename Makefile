@@ -28,6 +28,16 @@ coslab: ## build the developers' command, bin/coslab
 	@tools/setup.sh
 	@cd tools/cosched && $(GO) build -o ../../bin/ ./cmd/coslab
 
+.PHONY: cosched
+cosched: ## build the users' command, bin/cosched: one static file
+	@tools/setup.sh
+	@cd tools/cosched && CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o ../../bin/ ./cmd/cosched
+
+.PHONY: man
+man: ## write the users' command's manual pages to out/man
+	@tools/setup.sh
+	@cd tools/cosched && SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null) $(GO) run ./internal/command/man ../../out/man
+
 .PHONY: kernel
 kernel: coslab ## build the kernel; VARIANT=test|vanilla|off|debug|all, BASE=6.12
 	@$(COSLAB) kernel --base $(BASE) --variant $(VARIANT)

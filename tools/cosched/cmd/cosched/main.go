@@ -1,0 +1,13 @@
+// Command cosched makes clusters, shows them and runs programs in them.
+package main
+
+import (
+	"os"
+
+	"cosched.io/cosched/internal/command"
+	"cosched.io/cosched/internal/cosched"
+)
+
+func main() {
+	os.Exit(command.Main(cosched.ThisHost(), os.Args[1:], os.Stdout, os.Stderr))
+}

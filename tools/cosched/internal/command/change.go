@@ -1,0 +1,335 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"cosched.io/cosched/internal/cosched"
+)
+
+// Exit statuses of run, as env(1) has them.
+const (
+	notRun        = 125
+	notExecutable = 126
+	notFound      = 127
+)
+
+// settings are what a cluster can be given.
+type settings struct {
+	home, weights string
+	force         bool
+}
+
+func (s *settings) flags(h cosched.Host, cmd *cobra.Command) {
+	cmd.Flags().StringVar(&s.home, "home", "", "the CPUs to prefer: `SPEC` is "+cosched.HomeForms)
+	cmd.Flags().StringVar(&s.weights, "weights", "", "cost of load at home and elsewhere, `P:A`, each 1 to 10000; or inherit")
+	cmd.Flags().BoolVar(&s.force, "force", false, "ask for a home even if none of its CPUs can be used now")
+	_ = cmd.RegisterFlagCompletionFunc("home", homes(h))
+	_ = cmd.RegisterFlagCompletionFunc("weights", cobra.FixedCompletions([]string{"100:150", "100:100", "4:1000", "inherit"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+const homeHelp = `
+SPEC of a home:
+  0-3,8      CPUs
+  llc:N      the CPUs of LLC domain N; N can be a list, here and below
+  node:N     the CPUs of NUMA node N
+  socket:N   the CPUs of socket N
+  near:CPU   the LLC domain of a CPU
+  dev:NAME   the CPUs local to a network card or block device
+  auto       the kernel chooses, if it can
+  inherit    that of the cgroup above, the default`
+
+// parsed are settings that are well-formed.
+type parsed struct {
+	home       cosched.Home
+	weights    *cosched.Weights
+	setHome    bool
+	setWeights bool
+	force      bool
+}
+
+// parse checks the settings before anything is changed.
+func (s settings) parse(h cosched.Host, cmd *cobra.Command) (p parsed, err error) {
+	p.setHome, p.setWeights = cmd.Flags().Changed("home"), cmd.Flags().Changed("weights")
+	p.force = s.force
+	if p.setHome {
+		if p.home, err = h.ParseHome(s.home); err != nil {
+			return p, err
+		}
+	}
+	if p.setWeights && s.weights != "" && s.weights != "inherit" {
+		w, err := cosched.ParseWeights(strings.Replace(s.weights, ":", " ", 1))
+		if err != nil {
+			return p, usage("--weights %s: want P:A, two integers from 1 to 10000, as 100:150", s.weights)
+		}
+		p.weights = &w
+	}
+	return p, nil
+}
+
+func (p parsed) apply(h cosched.Host, g cosched.Group, cmd *cobra.Command) error {
+	if p.setHome {
+		note, err := h.SetHome(g, p.home, p.force)
+		if err != nil {
+			return err
+		}
+		if note != "" {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s: note: %s\n", cmd.CommandPath(), note)
+		}
+	}
+	if p.setWeights {
+		return h.SetWeights(g, p.weights)
+	}
+	return nil
+}
+
+func createCmd(h cosched.Host) *cobra.Command {
+	var s settings
+	var threaded bool
+	cmd := &cobra.Command{
+		Use:   "create NAME",
+		Short: "make a cluster",
+		Long: `Makes the cgroup NAME, and those above it that are not there, enables the controller
+for it, and gives it a home and weights.
+` + homeHelp,
+		Example: `  cosched create shop --home llc:0
+  cosched create shop/till --home 0-1 --threaded`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: run(func(cmd *cobra.Command, args []string) error {
+			g, err := h.Find(args[0])
+			if err != nil {
+				return err
+			}
+			p, err := s.parse(h, cmd)
+			if err != nil {
+				return err
+			}
+			if err := h.Create(g, threaded); err != nil {
+				return err
+			}
+			if err := p.apply(h, g, cmd); err != nil {
+				_ = h.Remove(g, false)
+				return err
+			}
+			return nil
+		}),
+	}
+	s.flags(h, cmd)
+	cmd.Flags().BoolVar(&threaded, "threaded", false, "make it for single threads of the processes of the cluster above it")
+	return cmd
+}
+
+func setCmd(h cosched.Host) *cobra.Command {
+	var s settings
+	cmd := &cobra.Command{
+		Use:   "set NAME",
+		Short: "give a cluster another home or other weights",
+		Long: `Gives a cluster another home or other weights. Its threads follow within milliseconds.
+` + homeHelp,
+		Example: `  cosched set shop --home node:1
+  cosched set shop --home inherit --weights 4:1000`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: names(h, false),
+		RunE: run(func(cmd *cobra.Command, args []string) error {
+			p, err := s.parse(h, cmd)
+			if err != nil {
+				return err
+			}
+			if !p.setHome && !p.setWeights {
+				return usage("nothing to set: give --home, --weights or both")
+			}
+			g, err := h.Existing(args[0], true)
+			if err != nil {
+				return err
+			}
+			return p.apply(h, g, cmd)
+		}),
+	}
+	s.flags(h, cmd)
+	return cmd
+}
+
+func moveCmd(h cosched.Host) *cobra.Command {
+	var threads bool
+	cmd := &cobra.Command{
+		Use:   "move NAME PID...",
+		Short: "put running processes or threads into a cluster",
+		Long: `Puts processes with all of their threads into a cluster, or single threads with
+--threads. A cluster for single threads is a part of another one, CLUSTER/PART: the
+kernel keeps all threads of a process below one cgroup. So move --threads makes PART
+threaded, and a process that is elsewhere is put into CLUSTER first, as a whole.
+
+One that cannot be moved does not keep the others from it; the exit status is that of
+the first such.`,
+		Example: `  cosched move shop 4711 4712
+  cosched create shop/till --home 0-1
+  cosched move --threads shop/till 4715`,
+		Args:              cobra.MinimumNArgs(2),
+		ValidArgsFunction: names(h, false),
+		RunE: run(func(cmd *cobra.Command, args []string) error {
+			var ids []int
+			for _, a := range args[1:] {
+				id, err := strconv.Atoi(a)
+				if err != nil || id < 1 {
+					return usage("%q is not the number of a process or thread", a)
+				}
+				ids = append(ids, id)
+			}
+			g, err := h.Existing(args[0], true)
+			if err != nil {
+				return err
+			}
+			move := h.MoveProcess
+			if threads {
+				move = h.MoveThread
+			}
+			var first error
+			for _, id := range ids {
+				err := move(g, id)
+				if err != nil && first != nil {
+					fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v\n", cmd.CommandPath(), err)
+				} else if err != nil {
+					first = err
+				}
+			}
+			return first
+		}),
+	}
+	cmd.Flags().BoolVar(&threads, "threads", false, "the numbers are threads (TIDs), moved one by one")
+	return cmd
+}
+
+func rmCmd(h cosched.Host) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:               "rm NAME...",
+		Short:             "remove clusters that have no processes",
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: names(h, true),
+		RunE: run(func(cmd *cobra.Command, args []string) error {
+			for _, name := range args {
+				g, err := h.Find(name)
+				if err != nil {
+					return err
+				}
+				if err := h.Remove(g, all); err != nil {
+					return err
+				}
+			}
+			return nil
+		}),
+	}
+	cmd.Flags().BoolVarP(&all, "recursive", "r", false, "remove the clusters below as well")
+	return cmd
+}
+
+func runCmd(h cosched.Host) *cobra.Command {
+	var s settings
+	var name string
+	cmd := &cobra.Command{
+		Use:   "run [--home SPEC] [--weights P:A] [--cluster NAME] [--] COMMAND [ARGUMENT...]",
+		Short: "run a command in a cluster",
+		Long: `Puts itself into a cluster and becomes COMMAND: no process is left in between. The
+cluster is NAME, made if it is not there, or a new one, run-PID, which a later cosched
+run removes once it is empty.
+
+The exit status is the command's; 127 if it is not found, 126 if it cannot be executed,
+125 if cosched fails.
+` + homeHelp,
+		Example: `  cosched run --home llc:1 -- make -j8
+  cosched run --cluster shop --weights 4:1000 shopd --port 80`,
+		Args:                  cobra.MinimumNArgs(1),
+		DisableFlagsInUseLine: true,
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveDefault
+		},
+		RunE: run(func(cmd *cobra.Command, args []string) error {
+			p, err := s.parse(h, cmd)
+			if err != nil {
+				return err
+			}
+			if !p.setHome && name == "" {
+				return usage("neither a home nor a cluster to run in: give --home, --cluster or both")
+			}
+			path, err := lookPath(args[0])
+			if err != nil {
+				return err
+			}
+			g, made, err := runGroup(h, name)
+			if err == nil {
+				err = p.apply(h, g, cmd)
+			}
+			if err == nil {
+				err = h.MoveProcess(g, os.Getpid())
+			}
+			if err != nil {
+				if made {
+					_ = h.Remove(g, false)
+				}
+				return err
+			}
+			return execute(path, args)
+		}),
+	}
+	// What follows COMMAND is its own.
+	cmd.Flags().SetInterspersed(false)
+	s.flags(h, cmd)
+	cmd.Flags().StringVar(&name, "cluster", "", "run in this cluster, `NAME`, made if it is not there")
+	_ = cmd.RegisterFlagCompletionFunc("cluster", names(h, true))
+	return cmd
+}
+
+func runGroup(h cosched.Host, name string) (g cosched.Group, made bool, err error) {
+	if name == "" {
+		g, err = h.RunCluster(os.Getpid())
+		return g, err == nil, err
+	}
+	if g, err = h.Existing(name, true); errors.Is(err, fs.ErrNotExist) {
+		if g, err = h.Find(name); err == nil {
+			err = h.Create(g, false)
+		}
+		return g, err == nil, err
+	}
+	return g, false, err
+}
+
+func lookPath(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	switch {
+	case err == nil || errors.Is(err, exec.ErrDot):
+		return path, nil
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		where := " in PATH"
+		if strings.Contains(name, "/") {
+			where = ""
+		}
+		return "", &cosched.Problem{Status: notFound, Text: fmt.Sprintf("%s: no such command%s", name, where), Err: err}
+	}
+	return "", cannotExecute(name, err)
+}
+
+func cannotExecute(name string, err error) error {
+	var e syscall.Errno
+	if errors.As(err, &e) {
+		err = e
+	}
+	return &cosched.Problem{Status: notExecutable, Text: fmt.Sprintf("%s: cannot be executed: %v", name, err), Err: err}
+}
+
+// execute becomes the command. What has no #! is a script of sh, as for execvp(3).
+func execute(path string, args []string) error {
+	err := syscall.Exec(path, args, os.Environ())
+	if errors.Is(err, syscall.ENOEXEC) {
+		err = syscall.Exec("/bin/sh", append([]string{"sh", path}, args[1:]...), os.Environ())
+	}
+	return cannotExecute(path, err)
+}

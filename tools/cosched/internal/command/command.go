@@ -1,0 +1,171 @@
+// Package command is the cosched command: its verbs, their help and completion.
+package command
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"cosched.io/cosched/internal/cosched"
+)
+
+// Main runs the command and returns its exit status.
+func Main(h cosched.Host, args []string, stdout, stderr io.Writer) int {
+	root := New(h)
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	at, err := root.ExecuteC()
+	if err == nil {
+		return 0
+	}
+	status := cosched.ExitUsage // what cobra itself finds is wrong usage
+	var p *cosched.Problem
+	if errors.As(err, &p) {
+		status = p.Status
+	} else {
+		err = fmt.Errorf("%w (%s --help says more)", err, at.CommandPath())
+	}
+	fmt.Fprintf(stderr, "%s: %s\n", at.CommandPath(), strings.ReplaceAll(err.Error(), "\n", " "))
+	// As env(1) has it: less than 125 is the command's.
+	if at.Name() == "run" && status != notFound && status != notExecutable {
+		status = notRun
+	}
+	return status
+}
+
+// New makes the command with all of its verbs.
+func New(h cosched.Host) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "cosched",
+		Short: "make and show clusters of threads with a home",
+		Long: `The threads of a cluster prefer the CPUs of its home and leave them rather than let
+a CPU idle. A cluster is a cgroup; NAME is one in the base, which is
+` + h.Cgroup + `/cosched for root and cosched in the cgroup that is delegated to
+other users, or a path below ` + h.Cgroup + `.`,
+		Example: `  cosched run --home llc:1 -- make -j8
+  cosched create shop --home 0-3
+  cosched move shop $(pidof shopd)
+  cosched stat shop --watch`,
+		SilenceErrors:      true,
+		SilenceUsage:       true,
+		DisableSuggestions: true, // one line
+		Args:               cobra.NoArgs,
+		// Printing the help is its one work.
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		// The one below leaves PowerShell out, which runs on none of these kernels' hosts by itself.
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	root.AddCommand(
+		runCmd(h), createCmd(h), setCmd(h), moveCmd(h), rmCmd(h),
+		lsCmd(h), treeCmd(h), statCmd(h), topologyCmd(h), completionCmd(),
+	)
+	return root
+}
+
+// Problems that are not the package cosched's.
+func usage(format string, args ...any) error {
+	return &cosched.Problem{Status: cosched.ExitUsage, Text: fmt.Sprintf(format, args...)}
+}
+
+// run makes an error that is not explained yet one of the command, not of its usage.
+func run(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		err := f(cmd, args)
+		var p *cosched.Problem
+		if err != nil && !errors.As(err, &p) {
+			err = &cosched.Problem{Status: cosched.ExitFailure, Text: err.Error(), Err: err}
+		}
+		return err
+	}
+}
+
+// print prints what a function writes, at once.
+func print(cmd *cobra.Command, f func(w io.Writer)) error {
+	var b bytes.Buffer
+	f(&b)
+	if _, err := cmd.OutOrStdout().Write(b.Bytes()); err != nil {
+		return &cosched.Problem{Status: cosched.ExitIO, Text: "standard output: " + err.Error(), Err: err}
+	}
+	return nil
+}
+
+func printJSON(cmd *cobra.Command, v any, indent string) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetIndent("", indent)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	return print(cmd, func(w io.Writer) { _, _ = w.Write(b.Bytes()) })
+}
+
+// names completes the names of clusters, for the first argument or for all.
+func names(h cosched.Host, all bool) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		base, err := h.Base()
+		if err != nil || len(args) > 0 && !all {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		tree, _ := h.Tree(base)
+		var list []string
+		for _, c := range cosched.Flat(tree) {
+			list = append(list, c.Name)
+		}
+		return list, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// homes completes specifications of homes.
+func homes(h cosched.Host) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		list := []string{"auto", "inherit", "dev:", "near:"}
+		if m, err := h.Machine(); err == nil {
+			for i := range m.LLCs {
+				list = append(list, fmt.Sprintf("llc:%d", i))
+			}
+			for _, n := range m.Nodes {
+				list = append(list, fmt.Sprintf("node:%d", n.ID))
+			}
+			for id := range m.Sockets {
+				list = append(list, fmt.Sprintf("socket:%d", id))
+			}
+		}
+		return list, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	}
+}
+
+func completionCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "completion bash|zsh|fish",
+		Short: "print the completion script of a shell",
+		Example: `  source <(cosched completion bash)
+  cosched completion bash > /etc/bash_completion.d/cosched
+  cosched completion zsh > "${fpath[1]}/_cosched"
+  cosched completion fish > ~/.config/fish/completions/cosched.fish`,
+		Args:                  cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		ValidArgs:             []string{"bash", "zsh", "fish"},
+		DisableFlagsInUseLine: true,
+		RunE: run(func(cmd *cobra.Command, args []string) error {
+			var b bytes.Buffer
+			var err error
+			switch args[0] {
+			case "bash":
+				err = cmd.Root().GenBashCompletionV2(&b, true)
+			case "zsh":
+				err = cmd.Root().GenZshCompletion(&b)
+			case "fish":
+				err = cmd.Root().GenFishCompletion(&b, true)
+			}
+			if err != nil {
+				return err
+			}
+			return print(cmd, func(w io.Writer) { _, _ = w.Write(b.Bytes()) })
+		}),
+	}
+}

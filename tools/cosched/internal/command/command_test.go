@@ -1,0 +1,391 @@
+package command
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"cosched.io/cosched/internal/cosched"
+	"cosched.io/cosched/internal/cosched/coschedtest"
+)
+
+// call runs the command on a machine.
+func call(h cosched.Host, args ...string) (status int, stdout, stderr string) {
+	var o, e bytes.Buffer
+	status = Main(h, args, &o, &e)
+	return status, o.String(), e.String()
+}
+
+func words(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+func TestList(t *testing.T) {
+	h := coschedtest.Host(t)
+	status, out, _ := call(h, "ls")
+	if status != 0 || words(out) != "NAME HOME ASKED FOR WEIGHTS THREADS CPU TIME AT HOME % "+
+		"night - - 100:150 0 0s - shop 0-3 0-3 4:1000 2 12.069s 99.7 shop/till 2-3 2-3,10 4:1000 1 0s -" {
+		t.Errorf("ls: %d\n%s", status, out)
+	}
+	status, out, _ = call(h, "tree", "shop")
+	if status != 0 || !strings.Contains(out, "\nshop ") || !strings.Contains(out, "\n└─ till ") || strings.Contains(out, "night") {
+		t.Errorf("tree: %d\n%s", status, out)
+	}
+	var list, tree []map[string]any
+	_, out, _ = call(h, "ls", "--json")
+	_, out2, _ := call(h, "tree", "--json", h.Cgroup)
+	if err := errors.Join(json.Unmarshal([]byte(out), &list), json.Unmarshal([]byte(out2), &tree)); err != nil {
+		t.Fatal(err)
+	}
+	if len(list) != 3 || list[1]["home"] != "0-3" || list[1]["children"] != nil || list[1]["path"] != h.Cgroup+"/cosched/shop" {
+		t.Errorf("ls --json: %s", out)
+	}
+	// The root's cgroups: only the base has the controller's files.
+	if len(tree) != 1 || len(tree[0]["children"].([]any)) != 2 {
+		t.Errorf("tree --json: %s", out2)
+	}
+	if err := os.RemoveAll(filepath.Join(h.Cgroup, "cosched")); err != nil {
+		t.Fatal(err)
+	}
+	if status, out, _ = call(h, "ls", "--json"); status != 0 || words(out) != "[]" {
+		t.Errorf("no clusters: %d, %s", status, out)
+	}
+}
+
+func TestStat(t *testing.T) {
+	h := coschedtest.Host(t)
+	status, out, _ := call(h, "stat", "shop")
+	for _, line := range []string{
+		"shop 0-3 2 12.07 99.7 48211 312 4 27 3 5 19 2",
+		"LLC CPUS HOME RUNNING RUNNABLE 0 0-3 4 1.99 2.00 1 4-7 0 0.50 0.50",
+	} {
+		if status != 0 || !strings.Contains(words(out), line) {
+			t.Errorf("stat: %d, no %q in\n%s", status, line, out)
+		}
+	}
+	_, out, _ = call(h, "stat", "shop", "--json")
+	var list []struct {
+		Name string
+		Stat cosched.Stat
+		Load struct {
+			LLCs []struct {
+				CPUs string
+				Util int
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 1 || list[0].Stat.WakeupsSpilled != 312 || list[0].Load.LLCs[1].CPUs != "4-7" {
+		t.Errorf("%v: %s", err, out)
+	}
+	if status, out, _ = call(h, "stat"); status != 0 || strings.Count(out, "\n") != 4 {
+		t.Errorf("stat of all: %d\n%s", status, out)
+	}
+}
+
+// A writer that changes the counters after each table.
+type onWrite struct {
+	bytes.Buffer
+	f func()
+}
+
+func (w *onWrite) Write(b []byte) (int, error) {
+	w.f()
+	return w.Buffer.Write(b)
+}
+
+func TestWatch(t *testing.T) {
+	h := coschedtest.Host(t)
+	dir := filepath.Join(h.Cgroup, "cosched/shop")
+	text, err := os.ReadFile(filepath.Join(dir, "cosched.stat"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var errs bytes.Buffer
+	out := &onWrite{f: func() {
+		coschedtest.Replace(t, filepath.Join(dir, "cosched.stat"), strings.Replace(string(text), "wakeups_spilled 312", "wakeups_spilled 412", 1))
+	}}
+	if status := Main(h, []string{"stat", "shop", "--watch", "--json", "--count", "2", "--interval", "10ms"}, out, &errs); status != 0 {
+		t.Fatalf("%d: %s", status, &errs)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 2 {
+		t.Fatalf("%d lines: %s", len(lines), out)
+	}
+	for i, want := range []uint64{0, 100} {
+		var list []struct {
+			Seconds float64
+			Since   cosched.Stat
+		}
+		if err := json.Unmarshal([]byte(lines[i]), &list); err != nil || list[0].Since.WakeupsSpilled != want || list[0].Seconds < 0.01 {
+			t.Errorf("line %d: %v, %+v", i, err, list)
+		}
+	}
+	// Removed while shown.
+	out.f = func() { os.RemoveAll(dir) }
+	status := Main(h, []string{"stat", "shop", "--watch", "--interval", "10ms"}, out, &errs)
+	if status != cosched.ExitNoInput || errs.String() != "cosched stat: "+dir+" was removed while it was shown\n" {
+		t.Errorf("%d: %s", status, &errs)
+	}
+}
+
+func TestTopology(t *testing.T) {
+	h := coschedtest.Host(t)
+	status, out, _ := call(h, "topology")
+	want := "CPUs online: 0-7, possible: 0-11 LLC CPUS SOCKET NODE SMT SIBLINGS 0 0-3 0 0 0-1 2-3 1 4-7 1 1 4-5 6-7 " +
+		"NODE CPUS DISTANCE TO 0 1 0 0-3 10 20 1 4-7 20 10"
+	if status != 0 || words(out) != want {
+		t.Errorf("%d\n%s", status, out)
+	}
+	_, out, _ = call(h, "topology", "--json")
+	var m struct {
+		LLCs []struct {
+			CPUs  string
+			Nodes []int
+			Cores []string
+		}
+		Sockets map[string]string
+		Nodes   []struct{ Distances map[string]int }
+	}
+	if err := json.Unmarshal([]byte(out), &m); err != nil || m.LLCs[1].CPUs != "4-7" || !slices.Equal(m.LLCs[1].Cores, []string{"4-5", "6-7"}) ||
+		m.Sockets["1"] != "4-7" || m.Nodes[0].Distances["1"] != 20 {
+		t.Errorf("%v: %s", err, out)
+	}
+	if err := os.Remove(filepath.Join(h.Sys, "devices/system/cpu/online")); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, errs := call(h, "topology"); status != cosched.ExitUnavailable || !strings.Contains(errs, "cpu/online") {
+		t.Errorf("%d: %s", status, errs)
+	}
+}
+
+func TestChange(t *testing.T) {
+	h := coschedtest.Host(t)
+	read := func(file string) string {
+		b, _ := os.ReadFile(filepath.Join(h.Cgroup, "cosched", file))
+		return strings.TrimSpace(string(b))
+	}
+	if status, _, errs := call(h, "create", "day", "--home", "llc:1", "--weights", "4:1000"); status != 0 || errs != "" {
+		t.Fatalf("%d: %s", status, errs)
+	}
+	if a, b := read("day/cosched.cpus_preferred"), read("day/cosched.weights"); a != "4-7" || b != "4 1000" {
+		t.Errorf("home %q, weights %q", a, b)
+	}
+	if status, _, errs := call(h, "set", "shop", "--home", "6-9"); status != 0 || !strings.HasPrefix(errs, "cosched set: note: ") || strings.Count(errs, "\n") != 1 {
+		t.Errorf("%d: %s", status, errs)
+	}
+	if status, _, _ := call(h, "move", "night", "41", "50"); status != 0 || read("night/cgroup.procs") != "50" {
+		t.Errorf("moved: %d, %s", status, read("night/cgroup.procs"))
+	}
+	// One that exited does not keep the others from being moved.
+	status, _, errs := call(h, "move", "shop", "98", "50", "99")
+	if status != cosched.ExitNoInput || read("shop/cgroup.procs") != "50" || strings.Count(errs, "\n") != 2 || !strings.Contains(errs, "/98:") || !strings.Contains(errs, "/99:") {
+		t.Errorf("%d: %s", status, errs)
+	}
+}
+
+// Wrong usage and wrong values: one line each, and nothing is changed.
+func TestErrors(t *testing.T) {
+	h := coschedtest.Host(t)
+	for _, tc := range []struct {
+		args   string
+		status int
+		says   string
+	}{
+		{"nonsense", 64, `unknown command "nonsense"`},
+		{"ls --nonsense", 64, "unknown flag: --nonsense (cosched ls --help says more)"},
+		{"ls a b", 64, "accepts at most 1 arg"},
+		{"create", 64, "accepts 1 arg"},
+		{"create a --home nonsense", 64, `home "nonsense" is not a CPU list`},
+		{"create a --home llc:7", 65, "no llc 7"},
+		{"create b --home 10", 65, "bring one online"},
+		{"create a --weights 5", 64, "--weights 5: want P:A"},
+		{"create a --weights 0:1", 64, "--weights 0:1: want P:A"},
+		{"create shop", 73, "cosched/shop is there already"},
+		{"set shop", 64, "nothing to set"},
+		{"set none --home 0", 66, "cosched/none: no such cgroup"},
+		{"move shop x", 64, `"x" is not the number`},
+		{"move shop 0", 64, `"0" is not the number`},
+		{"move shop", 64, "requires at least 2 arg"},
+		{"move none 41", 66, "no such cgroup"},
+		{"rm none", 66, "no such cgroup"},
+		{"ls none", 66, "no such cgroup"},
+		{"tree /etc", 64, "is not below"},
+		{"stat none", 66, "no such cgroup"},
+		{"stat --count 2", 64, "are of --watch"},
+		{"stat --watch --interval 0s", 64, "at least 1ms"},
+		{"completion tcsh", 64, `invalid argument "tcsh"`},
+		{"run true", 125, "give --home, --cluster or both"},
+		{"run --home 0", 125, "requires at least 1 arg"},
+		{"run --nonsense true", 125, "unknown flag"},
+		{"run --home 0 /no/such/program", 127, "/no/such/program: no such command"},
+		{"run --home 0 nosuchprogram", 127, "no such command in PATH"},
+		{"run --home 0 /etc/passwd", 126, "cannot be executed: permission denied"},
+		{"run --home 10 true", 125, "bring one online"},
+	} {
+		status, out, errs := call(h, strings.Fields(tc.args)...)
+		if status != tc.status || out != "" || strings.Count(errs, "\n") != 1 || !strings.HasPrefix(errs, "cosched") || !strings.Contains(errs, tc.says) {
+			t.Errorf("%s: status %d, want %d; says %q, want %q", tc.args, status, tc.status, errs, tc.says)
+		}
+	}
+	for _, name := range []string{"a", "none"} {
+		if _, err := os.Stat(filepath.Join(h.Cgroup, "cosched", name)); err == nil {
+			t.Errorf("%s was made", name)
+		}
+	}
+	coschedtest.Replace(t, filepath.Join(h.Cgroup, "cgroup.controllers"), "cpu\n")
+	if err := os.RemoveAll(filepath.Join(h.Cgroup, "cosched")); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range []string{"ls", "tree", "stat", "stat shop", "create a", "set shop --home 0", "move shop 41"} {
+		status, _, errs := call(h, strings.Fields(args)...)
+		if status != 69 || !strings.Contains(errs, "CONFIG_CGROUP_COSCHED=y") {
+			t.Errorf("%s without the controller: %d: %s", args, status, errs)
+		}
+	}
+}
+
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
+func TestFullOutput(t *testing.T) {
+	var errs bytes.Buffer
+	if status := Main(coschedtest.Host(t), []string{"topology"}, full{}, &errs); status != cosched.ExitIO || !strings.Contains(errs.String(), "standard output") {
+		t.Errorf("%d: %s", status, &errs)
+	}
+}
+
+// Every verb has help with a synopsis, and all that print have --json.
+func TestHelp(t *testing.T) {
+	h := coschedtest.Host(t)
+	verbs := []string{"run", "create", "set", "move", "ls", "tree", "stat", "rm", "topology", "completion"}
+	var have []string
+	for _, c := range New(h).Commands() {
+		have = append(have, c.Name())
+	}
+	if slices.Sort(verbs); !slices.Equal(have, verbs) {
+		t.Errorf("verbs are %v, want %v", have, verbs)
+	}
+	for _, v := range verbs {
+		status, out, errs := call(h, v, "--help")
+		if status != 0 || errs != "" || !strings.Contains(out, "Usage:\n  cosched "+v) {
+			t.Errorf("%s --help: %d\n%s%s", v, status, out, errs)
+		}
+		for line := range strings.Lines(out) {
+			if len(line) > 140 {
+				t.Errorf("%s --help: a long line: %s", v, line)
+			}
+		}
+		if prints := slices.Contains([]string{"ls", "tree", "stat", "topology"}, v); prints != strings.Contains(out, "--json") {
+			t.Errorf("%s --help: --json is not where something is printed", v)
+		}
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	h := coschedtest.Host(t)
+	for args, want := range map[string][]string{
+		"set|":                {"night", "shop", "shop/till"},
+		"run|--cluster|":      {"shop"},
+		"set|shop|--home|":    {"auto", "llc:1", "node:0", "socket:1", "dev:"},
+		"create|a|--weights|": {"4:1000"},
+		"completion|":         {"bash", "zsh", "fish"},
+	} {
+		_, out, _ := call(h, append([]string{cobra.ShellCompNoDescRequestCmd}, strings.Split(args, "|")...)...)
+		for _, w := range want {
+			if !slices.Contains(strings.Split(out, "\n"), w) {
+				t.Errorf("%s: no %s in %q", args, w, out)
+			}
+		}
+	}
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		status, out, errs := call(h, "completion", shell)
+		if status != 0 || errs != "" || len(out) < 1000 {
+			t.Fatalf("%s: %d, %d bytes, %s", shell, status, len(out), errs)
+		}
+		path, err := exec.LookPath(shell)
+		if err != nil {
+			continue // bash is there wherever make is used
+		}
+		check := exec.Command(path, "-n")
+		check.Stdin = strings.NewReader(out)
+		if text, err := check.CombinedOutput(); err != nil {
+			t.Errorf("%s -n: %v\n%s", shell, err, text)
+		}
+	}
+}
+
+// build builds one of the module's programs as make does.
+func build(t *testing.T, pkg string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "program")
+	cmd := exec.Command("go", "build", "-o", out, pkg)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return out
+}
+
+// No verb keeps anyone waiting before it begins its work.
+func TestStart(t *testing.T) {
+	const limit = 50 * time.Millisecond
+	program := build(t, "cosched.io/cosched/cmd/cosched")
+	for _, verb := range []string{"run", "create", "set", "move", "ls", "tree", "stat", "rm", "topology", "completion"} {
+		best := time.Hour
+		// The least of several: what else the machine does is no concern here.
+		for range 10 {
+			start := time.Now()
+			if err := exec.Command(program, verb, "--help").Run(); err != nil {
+				t.Fatal(err)
+			}
+			best = min(best, time.Since(start))
+		}
+		t.Logf("%s: %v", verb, best)
+		if best > limit {
+			t.Errorf("%s starts in %v, want at most %v", verb, best, limit)
+		}
+	}
+}
+
+// A page for the command and for each verb, the same every time.
+func TestManPages(t *testing.T) {
+	program := build(t, "cosched.io/cosched/internal/command/man")
+	pages := func() map[string]string {
+		dir := t.TempDir()
+		cmd := exec.Command(program, dir)
+		cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1000000000")
+		if text, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		all := map[string]string{}
+		files, _ := filepath.Glob(filepath.Join(dir, "*.1"))
+		for _, f := range files {
+			text, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[filepath.Base(f)] = string(text)
+		}
+		return all
+	}
+	once, again := pages(), pages()
+	if len(once) != 11 {
+		t.Errorf("%d pages", len(once))
+	}
+	for name, text := range once {
+		if text != again[name] {
+			t.Errorf("%s differs from run to run", name)
+		}
+		if !strings.Contains(text, ".SH SYNOPSIS") || !strings.Contains(text, `"Sep 2001"`) {
+			t.Errorf("%s:\n%s", name, text)
+		}
+	}
+}

@@ -1,0 +1,33 @@
+// Command man writes the manual pages of cosched, one for each verb, from its help.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra/doc"
+
+	"cosched.io/cosched/internal/command"
+	"cosched.io/cosched/internal/cosched"
+)
+
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: man DIRECTORY")
+		os.Exit(2)
+	}
+	if err := write(os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, "man:", err)
+		os.Exit(1)
+	}
+}
+
+func write(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	root := command.New(cosched.ThisHost())
+	root.DisableAutoGenTag = true
+	// Their date is SOURCE_DATE_EPOCH, if it is set.
+	return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "cosched", Manual: "User Commands"}, dir)
+}
