@@ -249,6 +249,7 @@ The exit status is the command's; 127 if it is not found, 126 if it cannot be ex
   cosched run --cluster shop --weights 4:1000 shopd --port 80`,
 		Args:                  cobra.MinimumNArgs(1),
 		DisableFlagsInUseLine: true,
+		Annotations:           runsCommand,
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveDefault
 		},

@@ -24,6 +24,10 @@ func Main(h cosched.Host, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
+	var done exited
+	if errors.As(err, &done) {
+		return int(done)
+	}
 	status := cosched.ExitUsage // what cobra itself finds is wrong usage
 	var p *cosched.Problem
 	if errors.As(err, &p) {
@@ -33,11 +37,21 @@ func Main(h cosched.Host, args []string, stdout, stderr io.Writer) int {
 	}
 	fmt.Fprintf(stderr, "%s: %s\n", at.CommandPath(), strings.ReplaceAll(err.Error(), "\n", " "))
 	// As env(1) has it: less than 125 is the command's.
-	if at.Name() == "run" && status != notFound && status != notExecutable {
+	if _, runs := at.Annotations[ofCommand]; runs && status != notFound && status != notExecutable {
 		status = notRun
 	}
 	return status
 }
+
+// runsCommand marks verbs whose exit status is that of a command that they run.
+var runsCommand = map[string]string{ofCommand: ""}
+
+const ofCommand = "exit status"
+
+// exited is the exit status of a command that ran, which is no failure of this one.
+type exited int
+
+func (e exited) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
 // New makes the command with all of its verbs.
 func New(h cosched.Host) *cobra.Command {
@@ -64,6 +78,7 @@ other users, or a path below ` + h.Cgroup + `.`,
 	root.AddCommand(
 		runCmd(h), createCmd(h), setCmd(h), moveCmd(h), rmCmd(h),
 		lsCmd(h), treeCmd(h), statCmd(h), topologyCmd(h), completionCmd(),
+		schedstatCmd(h),
 	)
 	return root
 }
@@ -78,7 +93,8 @@ func run(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, [
 	return func(cmd *cobra.Command, args []string) error {
 		err := f(cmd, args)
 		var p *cosched.Problem
-		if err != nil && !errors.As(err, &p) {
+		var done exited
+		if err != nil && !errors.As(err, &p) && !errors.As(err, &done) {
 			err = &cosched.Problem{Status: cosched.ExitFailure, Text: err.Error(), Err: err}
 		}
 		return err

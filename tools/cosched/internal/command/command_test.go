@@ -265,7 +265,7 @@ func TestFullOutput(t *testing.T) {
 // Every verb has help with a synopsis, and all that print have --json.
 func TestHelp(t *testing.T) {
 	h := coschedtest.Host(t)
-	verbs := []string{"run", "create", "set", "move", "ls", "tree", "stat", "rm", "topology", "completion"}
+	verbs := []string{"run", "create", "set", "move", "ls", "tree", "stat", "rm", "topology", "completion", "schedstat"}
 	var have []string
 	for _, c := range New(h).Commands() {
 		have = append(have, c.Name())
@@ -273,8 +273,8 @@ func TestHelp(t *testing.T) {
 	if slices.Sort(verbs); !slices.Equal(have, verbs) {
 		t.Errorf("verbs are %v, want %v", have, verbs)
 	}
-	for _, v := range verbs {
-		status, out, errs := call(h, v, "--help")
+	for _, v := range append(verbs, "schedstat record", "schedstat report", "schedstat diff") {
+		status, out, errs := call(h, append(strings.Fields(v), "--help")...)
 		if status != 0 || errs != "" || !strings.Contains(out, "Usage:\n  cosched "+v) {
 			t.Errorf("%s --help: %d\n%s%s", v, status, out, errs)
 		}
@@ -283,7 +283,7 @@ func TestHelp(t *testing.T) {
 				t.Errorf("%s --help: a long line: %s", v, line)
 			}
 		}
-		if prints := slices.Contains([]string{"ls", "tree", "stat", "topology"}, v); prints != strings.Contains(out, "--json") {
+		if prints := slices.Contains([]string{"ls", "tree", "stat", "topology", "schedstat report", "schedstat diff"}, v); prints != strings.Contains(out, "--json") {
 			t.Errorf("%s --help: --json is not where something is printed", v)
 		}
 	}
@@ -339,7 +339,7 @@ func build(t *testing.T, pkg string) string {
 func TestStart(t *testing.T) {
 	const limit = 50 * time.Millisecond
 	program := build(t, "cosched.io/cosched/cmd/cosched")
-	for _, verb := range []string{"run", "create", "set", "move", "ls", "tree", "stat", "rm", "topology", "completion"} {
+	for _, verb := range []string{"run", "create", "set", "move", "ls", "tree", "stat", "rm", "topology", "completion", "schedstat"} {
 		best := time.Hour
 		for range 5 {
 			c := exec.Command(program, verb, "--help")
@@ -377,7 +377,7 @@ func TestManPages(t *testing.T) {
 		return all
 	}
 	once, again := pages(), pages()
-	if len(once) != 11 {
+	if len(once) != 15 {
 		t.Errorf("%d pages", len(once))
 	}
 	for name, text := range once {

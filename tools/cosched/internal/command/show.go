@@ -1,6 +1,7 @@
 package command
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -18,9 +19,13 @@ import (
 
 // table aligns lines of cells that are separated by tabs.
 func table(w io.Writer, f func(w io.Writer)) {
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	var b bytes.Buffer
+	t := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 	f(t)
 	_ = t.Flush()
+	for line := range strings.Lines(b.String()) {
+		fmt.Fprintln(w, strings.TrimRight(line, " \n")) // of empty cells
+	}
 }
 
 func dash(s string) string {
