@@ -47,10 +47,11 @@
  *	warm data first. Else a stray, that is a task whose previous CPU is
  *	outside, stays there if that CPU is idle; it does as well if the home CPU
  *	is not durably idle, unless it runs briefly. A task that runs briefly, for
- *	less than what a move costs, waits for another such one of its cluster if
- *	it is next. Else an idle CPU of the nearest domain that is cheaper. Else the
- *	shortest queue of the cheapest domain. Where none is, home: the CPU where
- *	the data is warm, unless others have a much shorter queue.
+ *	less than half of what a move costs, waits for another such one of its cluster if
+ *	it is next and home is busy on average. Else an idle CPU of the nearest
+ *	domain that is cheaper. Else the shortest queue of the cheapest domain.
+ *	Where none is, home: the CPU where the data is warm, unless others have a
+ *	much shorter queue.
  *
  * load balancer: cosched_can_migrate(). Into home is never cache hot. Out of it,
  *	if home has no idle CPU, to one that is durably idle, to any other only if
@@ -154,6 +155,9 @@ struct cosched_cpu {
 
 static_assert(sizeof(struct cosched_cpu) <= 32);
 
+/* What a remote wakeup writes is in one cache line. */
+#define COSCHED_CPU_ALIGN	32
+
 /* Flush events[] when it has counted that many; half of what fits. */
 #define COSCHED_EVENT_BATCH	32768
 
@@ -178,13 +182,14 @@ struct cosched_cluster {
 	struct cosched_home __rcu	*home;
 	struct cosched_cpu __percpu	*cpu;
 	u32				weights;	/* preferred << 16 | allowed */
-	refcount_t			ref;
 	u64				cgroup_id;
 	struct cosched_home		*spare;		/* the home before, see above */
 	unsigned long			spare_gp;
 	atomic64_t			preferred_ns;	/* of homes before this one */
 	atomic64_t			outside_ns;
 	atomic64_t			events[COSCHED_NR_EVENTS];
+	/* Not beside what wakeups read: forks and exits write it. */
+	refcount_t			ref;
 	struct rcu_head			rcu;
 };
 
@@ -240,7 +245,7 @@ struct cosched_cluster *cosched_cluster_alloc(u64 cgroup_id)
 		return NULL;
 	home = cosched_home_alloc();
 	cl->spare = cosched_home_alloc();
-	cl->cpu = alloc_percpu(struct cosched_cpu);
+	cl->cpu = __alloc_percpu(sizeof(struct cosched_cpu), COSCHED_CPU_ALIGN);
 	if (!home || !cl->spare || !cl->cpu) {
 		free_percpu(cl->cpu);
 		kfree(cl->spare);
@@ -398,20 +403,55 @@ static void cosched_load_avg(const struct cosched_cpu *cc, struct cosched_load *
 	load->runnable = div_u64((u64)cc->runnable_sum << SCHED_CAPACITY_SHIFT, divider);
 }
 
+/*
+ * What @p has run in all, up to @now. Where it runs, sum_exec_runtime has the time
+ * up to exec_start; the next update_curr() makes up for the rest.
+ */
+static u64 cosched_sum_exec(struct rq *rq, struct task_struct *p, u64 now)
+{
+	u64 sum = p->se.sum_exec_runtime;
+
+	if (task_current(rq, p) && (s64)(now - p->se.exec_start) > 0)
+		sum += now - p->se.exec_start;
+	return sum;
+}
+
 /* Charge what @p ran since it was last charged, until now, to its cluster. */
 static void cosched_charge(struct rq *rq, struct task_struct *p, struct cosched_cpu *cc)
 {
-	u64 now = rq_clock_task(rq), delta = p->se.sum_exec_runtime - p->cosched_charged;
+	u64 now = rq_clock_task(rq), sum = cosched_sum_exec(rq, p, now);
+	u64 delta = sum - p->cosched_charged;
 
 	cosched_advance(cc, now);
 	cc->util_sum += cosched_contrib((now - delta) >> 10, now >> 10);
 	cc->exec += delta;
-	p->cosched_charged = p->se.sum_exec_runtime;
+	p->cosched_charged = sum;
 }
 
 static bool cosched_counts(struct task_struct *p)
 {
 	return p->sched_class == &fair_sched_class && !p->se.sched_delayed;
+}
+
+/*
+ * How long a task runs between two sleeps, a mean that forgets half in 22 wakeups,
+ * in units of 1024 ns. Who runs longer than the maximum is not told apart, and who
+ * never slept is taken to.
+ */
+#define COSCHED_RUN_MAX		((u32)(8 * NSEC_PER_MSEC >> 10))
+
+static u32 cosched_mean_run(u32 mean, u32 run)
+{
+	return mean + ((int)min(run, COSCHED_RUN_MAX) - (int)mean) / 32;
+}
+
+/* @p goes to sleep, charged for all it ran. */
+static void cosched_update_run(struct task_struct *p)
+{
+	u32 now = p->cosched_charged >> 10;
+
+	p->cosched_run = cosched_mean_run(p->cosched_run, now - p->cosched_slept);
+	p->cosched_slept = now;
 }
 
 void __cosched_enqueue(struct rq *rq, struct task_struct *p)
@@ -424,8 +464,9 @@ void __cosched_enqueue(struct rq *rq, struct task_struct *p)
 	cosched_advance(cc, rq_clock_task(rq));
 	cc->nr_runnable++;
 	p->cosched_queued = 1;
-	/* What it ran in another class, or before it was in a cluster. */
-	p->cosched_charged = p->se.sum_exec_runtime;
+	/* What it ran in another class, or before it was in a cluster: rarely any. */
+	if (p->cosched_charged != p->se.sum_exec_runtime)
+		p->cosched_charged = p->se.sum_exec_runtime;
 }
 
 void __cosched_dequeue(struct rq *rq, struct task_struct *p)
@@ -435,11 +476,11 @@ void __cosched_dequeue(struct rq *rq, struct task_struct *p)
 	lockdep_assert_rq_held(rq);
 	if (!p->cosched_queued)
 		return;
-	if (task_current(rq, p))
-		p->sched_class->update_curr(rq);
 	cosched_charge(rq, p, cc);
 	cc->nr_runnable--;
 	p->cosched_queued = 0;
+	if (!task_is_running(p))
+		cosched_update_run(p);
 }
 
 /* The task clock of @rq as of now; it stands still while the CPU idles. */
@@ -472,9 +513,8 @@ void cosched_cluster_load(struct cosched_cluster *cl, int cpu, struct cosched_lo
 	cosched_advance(&snap, now);
 	/* What the running task has not been charged for yet. */
 	curr = rcu_dereference_protected(rq->curr, true);
-	if (curr->cosched == cl && curr->cosched_queued && now > curr->se.exec_start) {
-		u64 delta = curr->se.sum_exec_runtime - curr->cosched_charged +
-			    now - curr->se.exec_start;
+	if (curr->cosched == cl && curr->cosched_queued) {
+		u64 delta = cosched_sum_exec(rq, curr, now) - curr->cosched_charged;
 
 		snap.util_sum += cosched_contrib((now - delta) >> 10, now >> 10);
 	}
@@ -911,29 +951,13 @@ static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
 }
 
 /*
- * How long a task runs between two sleeps, a mean that forgets half in 22 wakeups,
- * in units of 1024 ns. Who runs longer than the maximum is not told apart, and who
- * never slept is taken to.
+ * Does @p run for much less than what a move costs it, for which task_hot() has a
+ * figure? Half of that tells those whose locks put them to sleep all the time from
+ * those that compute and meet one now and then.
  */
-#define COSCHED_RUN_MAX		((u32)(8 * NSEC_PER_MSEC >> 10))
-
-static u32 cosched_mean_run(u32 mean, u32 run)
-{
-	return mean + ((int)min(run, COSCHED_RUN_MAX) - (int)mean) / 32;
-}
-
-static void cosched_update_run(struct task_struct *p)
-{
-	u32 now = p->se.sum_exec_runtime >> 10;
-
-	p->cosched_run = cosched_mean_run(p->cosched_run, now - p->cosched_woken);
-	p->cosched_woken = now;
-}
-
-/* Does @p run for less than what a move costs it, for which task_hot() has a figure? */
 static bool cosched_runs_briefly(struct task_struct *p)
 {
-	return (u64)READ_ONCE(p->cosched_run) << 10 < sysctl_sched_migration_cost;
+	return (u64)READ_ONCE(p->cosched_run) << 10 < sysctl_sched_migration_cost / 2;
 }
 
 /* Is @cpu going to be left soon, by a task of @cl that runs briefly and nobody waits for? */
@@ -944,6 +968,17 @@ static bool cosched_brief_wait(struct cosched_cluster *cl, int cpu)
 
 	return READ_ONCE(rq->nr_running) <= 1 && READ_ONCE(curr->cosched) == cl &&
 	       cosched_runs_briefly(curr);
+}
+
+/*
+ * Is @home busy on average? If it is not, who leaves it soon finds a CPU idle there
+ * and comes back, and meanwhile is served at once.
+ */
+static bool cosched_home_busy(struct task_struct *p, struct cosched_home *home)
+{
+	unsigned long capacity = (unsigned long)home->nr << SCHED_CAPACITY_SHIFT;
+
+	return !fits_capacity(cosched_home_load(home, cosched_asker(p)), capacity);
 }
 
 int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_flags)
@@ -958,8 +993,6 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 
 	lockdep_assert_held(&p->pi_lock);
 
-	if (wakeup)
-		cosched_update_run(p);
 	brief = wakeup && cosched_runs_briefly(p);
 
 	/* The caller's RCU section; interrupts are off on all paths here. */
@@ -1014,7 +1047,7 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 		goto out;
 
 	/* To wait for one of its own, briefly, costs less than to leave the data. */
-	if (brief) {
+	if (brief && cosched_home_busy(p, home)) {
 		reason = COSCHED_HOME_QUEUE;
 		cpu = target;
 		if (target_home && cosched_brief_wait(cl, cpu))
@@ -1115,12 +1148,13 @@ int __cosched_can_migrate(struct task_struct *p, int src, int dst,
 	 * where all are busy may not: 7 to 30 moves a second and cluster, instead of
 	 * 0 to 6, on 8 LLCs of 4 CPUs with 2 threads each. Nor may a busy one,
 	 * however often balancing fails, which it keeps doing where a cluster's
-	 * weights mean it to stay at home. Who may is left to task_hot(): to pull
-	 * tasks that wait for an instant behind one another scatters their data.
+	 * weights mean it to stay at home. Which of those that run briefly may is
+	 * left to task_hot(): to pull tasks that wait for an instant behind one
+	 * another scatters their data.
 	 */
 	if ((idle == CPU_IDLE && cosched_durably_idle(p, dst, &util)) ||
 	    cosched_llc_cheaper(cl, home, cosched_asker(p), per_cpu(sd_llc_id, dst), &load, &nr))
-		ret = -1;
+		ret = cosched_runs_briefly(p) ? -1 : 1;
 out:
 	rcu_read_unlock();
 	return ret;
@@ -1376,7 +1410,7 @@ void cosched_sched_fork(struct task_struct *p)
 	p->cosched = NULL;
 	p->cosched_queued = 0;
 	p->cosched_charged = 0;
-	p->cosched_woken = 0;
+	p->cosched_slept = 0;
 	p->cosched_run = COSCHED_RUN_MAX;
 	p->cosched_look = jiffies - COSCHED_LOOK_INTERVAL;
 	p->cosched_look_cpu = nr_cpu_ids;
