@@ -20,7 +20,7 @@ func TestKUnit(t *testing.T) {
 	res := guest(t, c)
 	report := parseKTAP(res.Console)
 	report.each(t)
-	for _, suite := range []string{"cosched", "cosched_cgroup"} {
+	for _, suite := range []string{"cosched", "cosched_cgroup", "cosched_auto"} {
 		if _, ok := report.find(suite); !ok {
 			t.Errorf("the suite %s did not run", suite)
 		}

@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Automatic homes of clusters: the choice
+ *
+ * A pure function of demands, capacities, distances and the homes until now. No
+ * kernel state, no allocation, integers only, so that KUnit can ask it anything.
+ * kernel/cgroup/cosched.c collects what goes in and makes homes of what comes out.
+ *
+ * Model
+ * =====
+ *
+ * A home consists of whole LLC domains.
+ *
+ * The demand of a cluster is the mean of the decayed numbers of its tasks that run and
+ * that are runnable. The first says nothing of what waits. The second says too much
+ * where others are in the way of tasks that sleep often: a cluster would leave behind
+ * it a domain that looks empty, whichever it comes from.
+ *
+ * How large: domains are added until they hold what the cluster is due,
+ *
+ *	due = demand * min(5/4, capacity / load)
+ *
+ * capacity and load being those of all domains that it may use. The quarter is
+ * headroom; where there is none to give, everyone has its share. A domain of
+ * which less than half would be used is not added: rule 4 sends the little there
+ * is too much to where there is room, and threads in one domain share more than
+ * in two. It is given back when less than a quarter of it is used. The last step,
+ * from one domain to all there are, is the one that ends all locality, and is
+ * made for a cluster only that has the machine nearly for itself (7/8 of it are
+ * due to it) and more tasks than CPUs. 8 threads on two domains of 4 CPUs that
+ * share data are 7 % better off with a home of one, and those that share none
+ * lose 1 %.
+ *
+ * Where: the set with the least cost,
+ *
+ *	cost = load of others / capacity		a queue that one would join
+ *	     + (mean distance within - 10) / 40		threads that share
+ *	     + mean distance to memory / 2		see cosched_auto::far
+ *	     + (due - capacity) / capacity, if positive
+ *	     + 1/16 for each domain but the first	few large ones before many
+ *
+ * where 1 is what one runnable task more per CPU costs. A cluster moves for a clear
+ * gain only: 3/16, or an eighth of a cost that is large. Else it keeps its home, grown
+ * by the nearest domain or shrunk by the farthest, as long as load does not outweigh
+ * distance. Without that, clusters would follow each other's noise.
+ *
+ * Example: on four domains of 4 CPUs, clusters of 8, 4 and 4 threads that always
+ * run are due just that: 16/16. Let their homes be domains 0, 0 and 1. The first
+ * grows, from 0 to 0 and 2, where it costs 4/8 for the second's load and 1/16. On 2
+ * and 3 it costs 1/16, and moves there; the others stay.
+ *
+ * All clusters start at their homes until now, then each looks once, in order of
+ * demand by powers of two, larger first, oldest first: the order has to stand still
+ * while demands vary. Clusters of the idle class come last, and what they are due
+ * and what they cost others is as if they were not there for these.
+ *
+ * What holds (cosched_auto_test.c)
+ * ================================
+ *
+ * - The same input has the same output. With other names for domains, homes are as
+ *   large, and domains as evenly loaded.
+ * - A cluster that may use a domain has a home of one at least.
+ * - Repeated on its own result the choice comes to rest. Then no cluster of one
+ *   domain could change to another where the load of others is less by more than the
+ *   margin. So, with equal domains, none is loaded more than the mean plus the
+ *   margin plus the smallest cluster on it: what whole clusters on whole domains
+ *   cannot avoid is one cluster, the rest is the margin.
+ * - A home that the cost of others' load is below the margin of does not move.
+ */
+#include <linux/bitops.h>
+#include <linux/list_sort.h>
+#include <linux/math64.h>
+#include <linux/minmax.h>
+#include <linux/sched.h>
+#include <linux/string.h>
+#include <linux/topology.h>
+
+#include "cosched_auto.h"
+
+/* What a task waiting on each CPU costs, or a whole CPU. */
+#define ONE			SCHED_CAPACITY_SCALE
+
+/*
+ * The gain to move for: less than one task makes on a domain of four CPUs, more than
+ * demands differ by where they are measured; and an eighth of a large cost.
+ */
+#define AUTO_MARGIN		(ONE * 3 / 16)
+#define AUTO_MARGIN_SHIFT	3
+
+/* Even a cluster of sleepers counts: many of them spread from the start. */
+#define AUTO_DEMAND_MIN		(ONE / 64)
+
+/* Domains on their way to become a home. */
+struct auto_set {
+	u64	domains;
+	u64	load;			/* of others */
+	u32	room, capacity;
+	u32	pairs;			/* sum of distances between two of them */
+	u32	nr;
+	u16	near[COSCHED_AUTO_DOMAINS];	/* distance to all in the set; where nr > 1 */
+};
+
+/* What a choice of one cluster goes by. */
+struct auto_look {
+	const struct cosched_machine	*m;
+	const u32			*room, *far;
+	u64				allowed;
+	u32				demand, due, total;
+};
+
+static u32 auto_ratio(u64 load, u32 capacity)
+{
+	return capacity ? min_t(u64, div_u64(load * ONE, capacity), U32_MAX / 8) : 0;
+}
+
+static u64 auto_all_domains(const struct cosched_machine *m)
+{
+	return m->nr < 64 ? BIT_ULL(m->nr) - 1 : U64_MAX;
+}
+
+static u32 auto_near(const struct auto_look *l, const struct auto_set *s, int d)
+{
+	return s->nr > 1 ? s->near[d] : l->m->distance[__ffs64(s->domains)][d];
+}
+
+static void auto_add(const struct auto_look *l, struct auto_set *s, int d)
+{
+	unsigned int i;
+
+	if (s->nr) {
+		s->pairs += auto_near(l, s, d);
+		for (i = 0; i < l->m->nr; i++)
+			s->near[i] = auto_near(l, s, i) + l->m->distance[d][i];
+	}
+	s->domains |= BIT_ULL(d);
+	s->nr++;
+	s->load += l->m->load[d];
+	s->room += l->room[d];
+	s->capacity += l->m->capacity[d];
+}
+
+static void auto_del(const struct auto_look *l, struct auto_set *s, int d)
+{
+	unsigned int i;
+
+	for (i = 0; i < l->m->nr; i++)
+		s->near[i] -= l->m->distance[d][i];
+	s->pairs -= s->near[d];
+	s->domains &= ~BIT_ULL(d);
+	s->nr--;
+	s->load -= l->m->load[d];
+	s->room -= l->room[d];
+	s->capacity -= l->m->capacity[d];
+}
+
+/* What @d adds to the cost of @s, or @member of it does: distance to the others, and load. */
+static u32 auto_price(const struct auto_look *l, const struct auto_set *s, int d, bool member)
+{
+	u32 near = auto_near(l, s, d) - (member ? l->m->distance[d][d] : 0);
+
+	return near * (ONE / 4) / (LOCAL_DISTANCE * (s->nr - member)) +
+	       l->m->ratio[d];
+}
+
+/* The cheapest domain that @s does not have. */
+static int auto_nearest(const struct auto_look *l, const struct auto_set *s)
+{
+	u32 price, best_price = U32_MAX;
+	int best = 0;
+	u64 left;
+
+	for (left = l->allowed & ~s->domains; left; left &= left - 1) {
+		price = auto_price(l, s, __ffs64(left), false);
+		if (price < best_price) {
+			best_price = price;
+			best = __ffs64(left);
+		}
+	}
+	return best;
+}
+
+/* The dearest that it has. */
+static int auto_farthest(const struct auto_look *l, const struct auto_set *s)
+{
+	u32 price, worst_price = 0;
+	int worst = 0;
+	u64 left;
+
+	for (left = s->domains; left; left &= left - 1) {
+		price = auto_price(l, s, __ffs64(left), true);
+		if (price >= worst_price) {
+			worst_price = price;
+			worst = __ffs64(left);
+		}
+	}
+	return worst;
+}
+
+/* Is the step from one domain to all that there are worth it? @back: the way back. */
+static bool auto_all(const struct auto_look *l, bool back)
+{
+	if (back)
+		return l->demand > l->total && l->due > l->total / 4 * 3;
+	return l->demand > l->total + l->total / 8 && l->due > l->total - l->total / 8;
+}
+
+static void auto_grow(const struct auto_look *l, struct auto_set *s)
+{
+	while (l->due > s->room && s->domains != l->allowed) {
+		int d = auto_nearest(l, s);
+
+		if (l->due <= s->room + min(l->room[d], s->room) / 2)
+			return;
+		if (s->nr == 1 && (s->domains | BIT_ULL(d)) == l->allowed && !auto_all(l, false))
+			return;
+		auto_add(l, s, d);
+	}
+}
+
+static void auto_shrink(const struct auto_look *l, struct auto_set *s)
+{
+	while (s->nr > 1) {
+		int d = auto_farthest(l, s);
+		u32 rest = s->room - l->room[d];
+
+		if (l->due > rest + min(l->room[d], rest) / 4 &&
+		    (s->nr > 2 || s->domains != l->allowed || auto_all(l, true)))
+			return;
+		auto_del(l, s, d);
+	}
+}
+
+/* What the machine's state adds to what a set of this size costs anywhere. */
+static u32 auto_cost_avoidable(const struct auto_look *l, const struct auto_set *s)
+{
+	u32 cost = auto_ratio(s->load, s->capacity);
+	u64 far = 0, d;
+
+	if (s->nr > 1) {
+		u32 nr = s->nr * (s->nr - 1) / 2;
+
+		cost += (s->pairs - LOCAL_DISTANCE * nr) * (ONE / 4) / (LOCAL_DISTANCE * nr);
+	}
+	if (l->far) {
+		for (d = s->domains; d; d &= d - 1)
+			far += l->far[__ffs64(d)];
+		cost += div_u64(far, 2 * s->nr);
+	}
+	return cost;
+}
+
+static u32 auto_cost(const struct auto_look *l, const struct auto_set *s)
+{
+	u32 cost = auto_cost_avoidable(l, s) + (s->nr - 1) * ONE / 16;
+
+	if (l->due > s->room)
+		cost += auto_ratio(l->due - s->room, s->room);
+	return cost;
+}
+
+static u64 auto_look(const struct auto_look *l, u64 home)
+{
+	u32 cost = U32_MAX, best_cost = U32_MAX;
+	struct auto_set set = { };
+	u64 seeds, best = 0;
+
+	home &= l->allowed;
+	if (home) {
+		u64 left;
+
+		for (left = home; left; left &= left - 1)
+			auto_add(l, &set, __ffs64(left));
+		auto_grow(l, &set);
+		auto_shrink(l, &set);
+		home = set.domains;
+		/* Fits and has nothing to gain: by far the most frequent case. */
+		if (l->due <= set.room && auto_cost_avoidable(l, &set) <= AUTO_MARGIN)
+			return home;
+		cost = auto_cost(l, &set);
+	}
+
+	for (seeds = l->allowed; seeds; seeds &= seeds - 1) {
+		int d = __ffs64(seeds);
+		u32 c;
+
+		if (l->due <= l->room[d]) {
+			c = l->m->ratio[d] + (l->far ? l->far[d] / 2 : 0);
+			set.domains = BIT_ULL(d);
+		} else {
+			/* All but near[], which counts from the second domain on. */
+			memset(&set, 0, offsetof(struct auto_set, near));
+			auto_add(l, &set, d);
+			auto_grow(l, &set);
+			c = auto_cost(l, &set);
+		}
+		if (c < best_cost) {
+			best_cost = c;
+			best = set.domains;
+		}
+	}
+	if (home && best_cost + max(AUTO_MARGIN, cost >> AUTO_MARGIN_SHIFT) >= cost)
+		return home;
+	return best;
+}
+
+static u32 auto_demand(u32 demand)
+{
+	/* A thousandth of what 32 bits hold times ONE: more than there can be tasks. */
+	return clamp(demand, AUTO_DEMAND_MIN, U32_MAX / 4);
+}
+
+/* Add the load of @a to its home, or take it away; to all it may use until it has one. */
+static void auto_charge(struct cosched_machine *m, const struct cosched_auto *a, bool add)
+{
+	u64 home = a->home ?: auto_all_domains(m), sum = 0, left, load;
+	const u32 *room = a->room ?: m->capacity;
+
+	for (left = home; left; left &= left - 1)
+		sum += room[__ffs64(left)];
+	for (left = home; left && sum; left &= left - 1) {
+		int d = __ffs64(left);
+
+		load = div64_u64((u64)auto_demand(a->own) * room[d], sum);
+		m->load[d] += add ? load : -load;
+		m->ratio[d] = auto_ratio(m->load[d], m->capacity[d]);
+	}
+}
+
+/* The same for those below @a, whose load is none of others to it. */
+static void auto_charge_below(struct cosched_machine *m, const struct cosched_auto *a,
+			      const struct list_head *clusters, bool add)
+{
+	const struct cosched_auto *b, *above;
+
+	if (a->demand == a->own)
+		return;
+	list_for_each_entry(b, clusters, node) {
+		for (above = b->parent; above && above != a;)
+			above = above->parent;
+		if (above && b->idle_class <= a->idle_class)
+			auto_charge(m, b, add);
+	}
+}
+
+/* To the idle class, domains are as small as others leave them. Less than a quarter is none. */
+static void auto_leave(const struct cosched_machine *m, const u32 *room, u32 *left)
+{
+	unsigned int i;
+
+	for (i = 0; i < m->nr; i++) {
+		left[i] = room[i];
+		if (m->busy[i])
+			left[i] -= div_u64((u64)room[i] * min_t(u64, m->busy[i], m->capacity[i]),
+					   m->capacity[i]);
+		if (left[i] < room[i] / 4)
+			left[i] = 0;
+	}
+}
+
+static void auto_choose_one(struct cosched_auto *a, struct cosched_machine *m,
+			    const struct list_head *clusters)
+{
+	struct auto_look l = {
+		.m = m, .room = a->room ?: m->capacity, .far = a->far,
+		.demand = auto_demand(a->demand),
+	};
+	u64 load = l.demand, capacity = 0;
+	u32 left[COSCHED_AUTO_DOMAINS];
+	unsigned int i;
+
+	auto_charge(m, a, false);
+	auto_charge_below(m, a, clusters, false);
+	if (a->idle_class) {
+		auto_leave(m, l.room, left);
+		/* Where others need all, all domains are equal. */
+		if (memchr_inv(left, 0, m->nr * sizeof(*left)))
+			l.room = left;
+	}
+	for (i = 0; i < m->nr; i++) {
+		u64 busy = l.room == left ? min_t(u64, m->busy[i], m->capacity[i]) : 0;
+
+		if (!l.room[i])
+			continue;
+		l.allowed |= BIT_ULL(i);
+		l.total += l.room[i];
+		capacity += m->capacity[i] - busy;
+		load += m->load[i] - min(m->load[i], busy);
+	}
+	l.due = l.demand + l.demand / 4;
+	/* Load is more than the demand: no overflow. */
+	if (load > capacity - capacity / 5)
+		l.due = div64_u64(l.demand * capacity, load);
+	a->home = l.allowed ? auto_look(&l, a->home) : 0;
+	auto_charge_below(m, a, clusters, true);
+	auto_charge(m, a, true);
+}
+
+static int auto_cmp(void *priv, const struct list_head *a, const struct list_head *b)
+{
+	const struct cosched_auto *x = list_entry(a, struct cosched_auto, node);
+	const struct cosched_auto *y = list_entry(b, struct cosched_auto, node);
+	int size = fls(auto_demand(y->demand)) - fls(auto_demand(x->demand));
+
+	return size ?: x->id > y->id;
+}
+
+/**
+ * cosched_auto_choose() - Choose the homes of all clusters that have automatic ones.
+ * @clusters: list of struct cosched_auto, sorted here; their homes are updated
+ * @m: the machine; load is that of all other tasks, and then of all
+ */
+void cosched_auto_choose(struct list_head *clusters, struct cosched_machine *m)
+{
+	struct cosched_auto *a;
+	int idle_class;
+	unsigned int i;
+
+	for (i = 0; i < m->nr; i++)
+		m->ratio[i] = auto_ratio(m->load[i], m->capacity[i]);
+	list_sort(NULL, clusters, auto_cmp);
+	for (idle_class = 0; idle_class < 2; idle_class++) {
+		memcpy(m->busy, m->load, sizeof(m->busy));
+		list_for_each_entry(a, clusters, node) {
+			if (a->idle_class == idle_class) {
+				a->home &= auto_all_domains(m);
+				auto_charge(m, a, true);
+			}
+		}
+		list_for_each_entry(a, clusters, node) {
+			if (a->idle_class == idle_class)
+				auto_choose_one(a, m, clusters);
+		}
+	}
+}
+
+#if IS_ENABLED(CONFIG_CGROUP_COSCHED_KUNIT_TEST)
+#include "cosched_auto_test.c"
+#endif

@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * KUnit tests of the choice of automatic homes: situations, and properties over
+ * pseudo-random machines. Included by cosched_auto.c.
+ */
+#include <kunit/test.h>
+
+#define TEST_CLUSTERS	24
+
+struct auto_test {
+	struct cosched_machine	machine, scratch;
+	u64			before[TEST_CLUSTERS];
+	struct cosched_auto	cluster[TEST_CLUSTERS], kept[TEST_CLUSTERS];
+	unsigned int		nr;
+	u32			far[COSCHED_AUTO_DOMAINS];
+	u64			random;
+};
+
+/* xorshift64*: the same everywhere. */
+static u32 test_random(struct auto_test *t, u32 below)
+{
+	t->random ^= t->random >> 12;
+	t->random ^= t->random << 25;
+	t->random ^= t->random >> 27;
+	return ((t->random * 2685821657736338717ULL) >> 32) % below;
+}
+
+static struct auto_test *test_alloc(struct kunit *test)
+{
+	struct auto_test *t = kunit_kzalloc(test, sizeof(*t), GFP_KERNEL);
+
+	KUNIT_ASSERT_NOT_NULL(test, t);
+	t->random = 88172645463325252ULL;
+	return t;
+}
+
+/* @nr domains of @cpus CPUs; @per_node of them in a node, nodes 21 from each other. */
+static void test_machine(struct auto_test *t, int nr, int cpus, int per_node)
+{
+	int i, j;
+
+	memset(&t->machine, 0, sizeof(t->machine));
+	memset(t->cluster, 0, sizeof(t->cluster));
+	t->machine.nr = nr;
+	t->nr = 0;
+	for (i = 0; i < nr; i++) {
+		t->machine.capacity[i] = cpus * ONE;
+		for (j = 0; j < nr; j++)
+			t->machine.distance[i][j] = i / per_node == j / per_node ? 10 : 21;
+	}
+}
+
+static struct cosched_auto *test_cluster(struct auto_test *t, u32 demand, u64 home)
+{
+	struct cosched_auto *a = &t->cluster[t->nr];
+
+	a->id = t->nr++;
+	a->demand = demand;
+	a->own = demand;
+	a->home = home;
+	return a;
+}
+
+/* One choice; how many clusters moved. */
+static int test_choose(struct auto_test *t)
+{
+	LIST_HEAD(list);
+	int i, moved = 0;
+
+	t->scratch = t->machine;
+	for (i = 0; i < t->nr; i++) {
+		t->before[i] = t->cluster[i].home;
+		list_add(&t->cluster[i].node, &list);
+	}
+	cosched_auto_choose(&list, &t->scratch);
+	for (i = 0; i < t->nr; i++)
+		moved += t->cluster[i].home != t->before[i];
+	return moved;
+}
+
+/* Until nothing moves any more; how many choices that took, at most @max. */
+static int test_settle(struct auto_test *t, int max)
+{
+	int n = 0;
+
+	while (n < max && test_choose(t))
+		n++;
+	return n;
+}
+
+/* Demands in tenths of a CPU, homes as bit masks of domains. */
+static void cosched_auto_test_situations(struct kunit *test)
+{
+	static const struct {
+		const char *what;
+		u8 nr, cpus, per_node, nr_clusters;
+		u16 demand[8];
+		u8 other[8];		/* load of others, in tenths of a CPU */
+		u8 before[8], after[8];
+	} cases[] = {
+		{ "a new cluster has a domain", 2, 4, 2, 1, { 0 }, { }, { 0 }, { 1 } },
+		{ "one domain is all there is", 1, 4, 1, 2, { 400, 1 }, { }, { 0, 0 }, { 1, 1 } },
+		{ "two new ones part", 2, 4, 2, 2, { 0, 0 }, { }, { 0, 0 }, { 1, 2 } },
+		{ "others are avoided", 2, 4, 2, 1, { 10 }, { 20, 0 }, { 0 }, { 2 } },
+		{ "a small difference is no reason to move", 2, 4, 2, 1, { 10 }, { 7, 0 },
+		  { 1 }, { 1 } },
+		{ "a clear one is", 2, 4, 2, 1, { 10 }, { 8, 0 }, { 1 }, { 2 } },
+		{ "8 threads on 2x4: one domain, the rest spills", 2, 4, 2, 1, { 80 }, { },
+		  { 0 }, { 1 } },
+		{ "16 threads on 2x4: all of it", 2, 4, 2, 1, { 160 }, { }, { 1 }, { 3 } },
+		{ "back to 8", 2, 4, 2, 1, { 80 }, { }, { 3 }, { 1 } },
+		{ "9 threads are enough to stay", 2, 4, 2, 1, { 90 }, { }, { 3 }, { 3 } },
+		{ "8 and 8 part", 2, 4, 2, 2, { 80, 80 }, { }, { 1, 1 }, { 2, 1 } },
+		{ "12 and 4 as well", 2, 4, 2, 2, { 120, 40 }, { }, { 0, 0 }, { 1, 2 } },
+		{ "and come out of all", 2, 4, 2, 2, { 120, 40 }, { }, { 3, 3 }, { 1, 2 } },
+		{ "3x8: one is alone", 2, 4, 2, 3, { 80, 80, 80 }, { }, { 0, 0, 0 },
+		  { 1, 2, 1 } },
+		{ "large ones first", 2, 4, 2, 3, { 20, 20, 80 }, { }, { 0, 0, 0 },
+		  { 2, 2, 1 } },
+		{ "it grows", 4, 4, 4, 1, { 80 }, { }, { 2 }, { 3 } },
+		{ "5 threads have headroom", 4, 4, 4, 1, { 50 }, { }, { 1 }, { 3 } },
+		{ "4.5 do not need more", 4, 4, 4, 1, { 45 }, { }, { 1 }, { 1 } },
+		{ "nor do they give it back", 4, 4, 4, 1, { 45 }, { }, { 3 }, { 3 } },
+		{ "4 give it back", 4, 4, 4, 1, { 40 }, { }, { 3 }, { 1 } },
+		{ "it grows to the nearest", 4, 4, 2, 1, { 80 }, { }, { 4 }, { 12 } },
+		{ "not where others are, among equals", 4, 4, 4, 2, { 80, 40 }, { }, { 1, 2 },
+		  { 5, 2 } },
+		{ "rather away than among others", 4, 4, 2, 2, { 80, 40 }, { }, { 1, 2 },
+		  { 12, 2 } },
+		{ "it shrinks by the farthest", 4, 4, 2, 1, { 70 }, { }, { 13 }, { 12 } },
+		{ "the example of the model", 4, 4, 4, 3, { 80, 40, 40 }, { }, { 1, 1, 2 },
+		  { 12, 1, 2 } },
+		{ "a soaker avoids others", 2, 4, 2, 1, { 40 }, { 40, 0 }, { 0 }, { 2 } },
+	};
+	struct auto_test *t = test_alloc(test);
+	int c, i;
+
+	for (c = 0; c < ARRAY_SIZE(cases); c++) {
+		test_machine(t, cases[c].nr, cases[c].cpus, cases[c].per_node);
+		for (i = 0; i < cases[c].nr; i++)
+			t->machine.load[i] = cases[c].other[i] * ONE / 10;
+		for (i = 0; i < cases[c].nr_clusters; i++)
+			test_cluster(t, cases[c].demand[i] * ONE / 10, cases[c].before[i]);
+		test_choose(t);
+		for (i = 0; i < t->nr; i++)
+			KUNIT_EXPECT_EQ_MSG(test, t->cluster[i].home, cases[c].after[i],
+					    "%s: cluster %d", cases[c].what, i);
+		KUNIT_EXPECT_EQ_MSG(test, test_choose(t), 0, "%s: moves on", cases[c].what);
+	}
+}
+
+/*
+ * Eight sockets of 15 CPUs, two each on a board (the prototype server of the NUMA
+ * talk), and eight in a cube, where each has three neighbours.
+ */
+static void cosched_auto_test_distances(struct kunit *test)
+{
+	struct auto_test *t = test_alloc(test);
+	int i, j, k, cube;
+
+	for (cube = 0; cube < 2; cube++) {
+		for (k = 1; k <= 4; k *= 2) {
+			test_machine(t, 8, 15, 1);
+			for (i = 0; i < 8; i++) {
+				for (j = 0; j < 8; j++) {
+					u8 glued = i / 2 == j / 2 ? 16 : 30;
+					u8 mesh = 10 + 6 * hweight8(i ^ j);
+					u8 far = cube ? mesh : glued;
+
+					t->machine.distance[i][j] = i == j ? 10 : far;
+				}
+			}
+			/* Socket 7 is taken, by one and a half threads on each CPU. */
+			t->machine.load[7] = 15 * 3 * ONE / 2;
+			test_cluster(t, 13 * k * ONE, BIT(5));
+			test_choose(t);
+			if (k == 1)
+				KUNIT_EXPECT_EQ(test, t->cluster[0].home, BIT(5));
+			if (k == 2)	/* a board, an edge */
+				KUNIT_EXPECT_EQ(test, t->cluster[0].home, cube ? 0x22 : 0x30);
+			if (k == 4)	/* two boards, a side */
+				KUNIT_EXPECT_EQ(test, t->cluster[0].home, 0x33);
+		}
+	}
+}
+
+/* Memory pulls a home, unless too many others are there; and where it is not far. */
+static void cosched_auto_test_memory(struct kunit *test)
+{
+	struct auto_test *t = test_alloc(test);
+	struct cosched_auto *a;
+	int share, load;
+
+	for (share = 0; share <= 10; share++) {
+		for (load = 0; load <= 20; load++) {
+			test_machine(t, 4, 4, 1);
+			a = test_cluster(t, 2 * ONE, BIT(0));
+			a->far = t->far;
+			/* So many tenths of it on node 2, the rest on 0; 21 is 1.1 more. */
+			t->far[0] = share * 11 * ONE / 100;
+			t->far[1] = 11 * ONE / 10;
+			t->far[2] = (10 - share) * 11 * ONE / 100;
+			t->far[3] = 11 * ONE / 10;
+			t->machine.load[2] = load * 4 * ONE / 20;
+			test_choose(t);
+			/* 0.55 of what is there more than here, against what they wait more. */
+			KUNIT_EXPECT_EQ_MSG(test, a->home == BIT(2),
+					    220 * (2 * share - 10) / 10 > load * 20 + 75,
+					    "%d tenths, load %d", share, load);
+			KUNIT_EXPECT_EQ(test, a->home & ~(BIT(0) | BIT(2)), 0);
+		}
+	}
+}
+
+/* The idle class comes last: others do not see it, it sees them. */
+static void cosched_auto_test_idle_class(struct kunit *test)
+{
+	struct auto_test *t = test_alloc(test);
+	struct cosched_auto *soaker, *normal;
+
+	test_machine(t, 2, 4, 2);
+	soaker = test_cluster(t, 4 * ONE, BIT(0));
+	soaker->idle_class = true;
+	normal = test_cluster(t, 4 * ONE, 0);
+	test_choose(t);
+	KUNIT_EXPECT_EQ(test, normal->home, BIT(0));
+	KUNIT_EXPECT_EQ(test, soaker->home, BIT(1));
+	/* Not even a large one displaces another, or finds room there. */
+	soaker->demand = 40 * ONE;
+	soaker->own = soaker->demand;
+	KUNIT_EXPECT_EQ(test, test_choose(t), 0);
+	/* It does in what is left. */
+	normal->demand = ONE;
+	normal->own = ONE;
+	test_choose(t);
+	KUNIT_EXPECT_EQ(test, normal->home, BIT(0));
+	KUNIT_EXPECT_EQ(test, soaker->home, BIT(0) | BIT(1));
+	/* Where nothing is left, it has a home still. */
+	normal->demand = 40 * ONE;
+	normal->own = normal->demand;
+	test_settle(t, 4);
+	KUNIT_EXPECT_NE(test, soaker->home, 0);
+}
+
+/* A cluster that may use some CPUs only. */
+static void cosched_auto_test_room(struct kunit *test)
+{
+	static const u32 none[COSCHED_AUTO_DOMAINS], some[COSCHED_AUTO_DOMAINS] = {
+		[1] = 2 * ONE, [3] = 4 * ONE,
+	};
+	struct auto_test *t = test_alloc(test);
+	struct cosched_auto *a, *b, *c;
+
+	test_machine(t, 4, 4, 4);
+	a = test_cluster(t, 4 * ONE, BIT(0));
+	a->room = some;
+	b = test_cluster(t, ONE, BIT(2));
+	b->room = none;
+	c = test_cluster(t, 3 * ONE, BIT(1) | BIT(3));
+	c->room = some;
+	test_choose(t);
+	KUNIT_EXPECT_EQ(test, a->home, BIT(3));
+	KUNIT_EXPECT_EQ(test, b->home, 0);
+	KUNIT_EXPECT_EQ(test, c->home & ~(BIT(1) | BIT(3)), 0);
+	KUNIT_EXPECT_NE(test, c->home, 0);
+}
+
+/* Clusters below others size the home of these, and load it once. */
+static void cosched_auto_test_nested(struct kunit *test)
+{
+	struct auto_test *t = test_alloc(test);
+	struct cosched_auto *outer, *inner;
+	u64 load = 0;
+	int i;
+
+	test_machine(t, 4, 4, 4);
+	outer = test_cluster(t, 8 * ONE, 0);
+	outer->own = 4 * ONE;
+	inner = test_cluster(t, 4 * ONE, 0);
+	inner->parent = outer;
+	test_settle(t, 4);
+	KUNIT_EXPECT_EQ(test, test_choose(t), 0);
+	KUNIT_EXPECT_EQ(test, hweight64(outer->home), 2);
+	KUNIT_EXPECT_EQ(test, hweight64(inner->home), 1);
+	for (i = 0; i < 4; i++)
+		load += t->scratch.load[i];
+	KUNIT_EXPECT_EQ(test, load, 8 * ONE);
+}
+
+/* A machine and clusters of any kind; sizes by powers of two. */
+static void test_any(struct auto_test *t, bool even)
+{
+	int i, cpus = 1 << test_random(t, 5);
+	int nr = 1 + test_random(t, 1 << test_random(t, 7));
+
+	nr = min(nr, COSCHED_AUTO_DOMAINS);
+	test_machine(t, nr, cpus, 1 + test_random(t, nr));
+	for (i = 0; i < nr && !even; i++) {
+		t->machine.capacity[i] -= test_random(t, t->machine.capacity[i] - 1);
+		if (test_random(t, 2))
+			t->machine.load[i] = test_random(t, 8 * ONE);
+	}
+	for (i = 1 + test_random(t, TEST_CLUSTERS); i; i--) {
+		u32 demand = test_random(t, ONE << test_random(t, 8));
+		u64 home = test_random(t, 4);
+		struct cosched_auto *a;
+
+		home <<= test_random(t, nr);
+		a = test_cluster(t, demand, nr < 64 ? home & (BIT_ULL(nr) - 1) : home);
+		a->idle_class = !even && !test_random(t, 8);
+	}
+}
+
+/* Load of others where cluster @i of one domain is, or on @d, per capacity. */
+static u32 test_others(struct auto_test *t, int i, int d)
+{
+	u64 load = t->scratch.load[d];
+
+	if (t->cluster[i].home & BIT_ULL(d))
+		load -= auto_demand(t->cluster[i].own);
+	return auto_ratio(load, t->machine.capacity[d]);
+}
+
+/*
+ * On any machine: never an empty home, the same again from the same, rest after a
+ * few choices, and no domain of less load that one could have moved to.
+ */
+static void cosched_auto_test_any(struct kunit *test)
+{
+	struct auto_test *t = test_alloc(test);
+	int n, i, d;
+
+	for (n = 0; n < 1000; n++) {
+		test_any(t, n & 1);
+		memcpy(t->kept, t->cluster, sizeof(t->kept));
+		test_choose(t);
+		for (i = 0; i < t->nr; i++) {
+			KUNIT_EXPECT_NE_MSG(test, t->cluster[i].home, 0, "%d: empty", n);
+			swap(t->kept[i].home, t->cluster[i].home);
+		}
+		test_choose(t);
+		for (i = 0; i < t->nr; i++)
+			KUNIT_EXPECT_EQ_MSG(test, t->cluster[i].home, t->kept[i].home,
+					    "%d: differs", n);
+		KUNIT_EXPECT_LT_MSG(test, test_settle(t, 10), 10, "%d: restless", n);
+
+		/* The last word is in scratch.load: that of all, the idle class included. */
+		for (i = 0; i < t->nr; i++) {
+			u64 home = t->cluster[i].home;
+			u32 here;
+
+			if (hweight64(home) > 1 || !(n & 1))
+				continue;
+			here = test_others(t, i, __ffs64(home));
+			for (d = 0; d < t->machine.nr; d++)
+				KUNIT_EXPECT_LE_MSG(test, here, test_others(t, i, d) +
+						    max(AUTO_MARGIN, 2 * here / 8 + ONE / 8),
+						    "%d: cluster %d not on %d", n, i, d);
+		}
+	}
+}
+
+/*
+ * With domains renamed, homes are as large and domains as evenly loaded.
+ */
+static void cosched_auto_test_symmetric(struct kunit *test)
+{
+	struct auto_test *t = test_alloc(test);
+	int n, i, d;
+
+	for (n = 0; n < 300; n++) {
+		int turned, nr, shift, size[2] = { };
+		u64 sum[2] = { }, seed;
+
+		nr = 1 + test_random(t, COSCHED_AUTO_DOMAINS);
+		shift = test_random(t, nr);
+		seed = t->random;
+		for (turned = 0; turned < 2; turned++) {
+			t->random = seed;
+			test_machine(t, nr, 4, nr);
+			for (i = 0; i < 10; i++) {
+				u32 demand = test_random(t, 6 * ONE);
+
+				d = test_random(t, nr);
+				test_cluster(t, demand, BIT_ULL(turned ? (d + shift) % nr : d));
+			}
+			test_settle(t, 10);
+			for (i = 0; i < t->nr; i++)
+				size[turned] += hweight64(t->cluster[i].home);
+			for (d = 0; d < nr; d++)
+				sum[turned] += t->scratch.load[d] * t->scratch.load[d];
+		}
+		KUNIT_EXPECT_EQ_MSG(test, size[0], size[1], "%d domains", nr);
+		/* Which of two equal domains is taken may be another: a tenth. */
+		KUNIT_EXPECT_LE_MSG(test, abs_diff(sum[0], sum[1]), sum[0] / 10,
+				    "%d domains", nr);
+	}
+}
+
+/* One cluster's demand changes by a twentieth: mostly, nothing moves, and never many. */
+static void cosched_auto_test_small_change(struct kunit *test)
+{
+	struct auto_test *t = test_alloc(test);
+	int n, moves = 0;
+
+	for (n = 0; n < 1000; n++) {
+		struct cosched_auto *a;
+		int moved, more;
+
+		test_any(t, n & 1);
+		test_settle(t, 10);
+		a = &t->cluster[test_random(t, t->nr)];
+		a->demand += a->demand / 20;
+		a->own = a->demand;
+		for (moved = 0; (more = test_choose(t)) && moved < 100; )
+			moved += more;
+		KUNIT_EXPECT_LE_MSG(test, moved, TEST_CLUSTERS / 3, "%d", n);
+		moves += moved;
+	}
+	KUNIT_EXPECT_LE(test, moves, 1000 / 10);
+}
+
+static struct kunit_case cosched_auto_test_cases[] = {
+	KUNIT_CASE(cosched_auto_test_situations),
+	KUNIT_CASE(cosched_auto_test_distances),
+	KUNIT_CASE(cosched_auto_test_memory),
+	KUNIT_CASE(cosched_auto_test_idle_class),
+	KUNIT_CASE(cosched_auto_test_room),
+	KUNIT_CASE(cosched_auto_test_nested),
+	KUNIT_CASE(cosched_auto_test_any),
+	KUNIT_CASE(cosched_auto_test_symmetric),
+	KUNIT_CASE(cosched_auto_test_small_change),
+	{ }
+};
+
+static struct kunit_suite cosched_auto_test_suite = {
+	.name = "cosched_auto",
+	.test_cases = cosched_auto_test_cases,
+};
+
+kunit_test_suite(cosched_auto_test_suite);
