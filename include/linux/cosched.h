@@ -15,6 +15,7 @@
 #include <linux/rcupdate.h>
 #include <linux/types.h>
 
+struct cgroup;
 struct task_struct;
 
 #ifdef CONFIG_CGROUP_COSCHED
@@ -72,7 +73,11 @@ void cosched_cluster_set_weights(struct cosched_cluster *cl, unsigned int prefer
 unsigned long cosched_cluster_gp(struct cosched_cluster *cl);
 void cosched_cluster_stat(struct cosched_cluster *cl, struct cosched_stat *stat);
 void cosched_cluster_load(struct cosched_cluster *cl, int cpu, struct cosched_load *load);
+u32 cosched_cluster_demand(struct cosched_cluster *cl, u32 *cpus);
+u32 cosched_cpu_demand(int cpu);
+u32 cosched_cgroup_limit(struct cgroup *cgrp, bool *idle_class);
 int cosched_llc_id(int cpu);
+void cosched_llc_ids(int *llc);
 
 void cosched_task_update(struct task_struct *p);
 void cosched_task_exit(struct task_struct *p);

@@ -14,7 +14,8 @@
  *	home(child) = home(parent)			otherwise
  *
  * The root has no home and so does not narrow what its children ask for. Only
- * online CPUs count: a home follows CPU hotplug.
+ * online CPUs count: a home follows CPU hotplug. What a cgroup with an automatic home
+ * asks for is chosen from time to time, see below and cosched_auto.c.
  *
  * Anything that changes the result, a write, a new or a removed cgroup, a CPU
  * that comes or goes, runs cosched_update() under cosched_mutex over the cgroups
@@ -30,6 +31,11 @@
 #include <linux/sched.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>
+#include <linux/workqueue.h>
+#include <trace/events/cosched.h>
+
+#include "cosched_auto.h"
+#include "cpuset-internal.h"
 
 struct cosched_css {
 	struct cgroup_subsys_state	css;
@@ -40,6 +46,7 @@ struct cosched_css {
 	/* The following are protected by cosched_mutex. */
 	struct cosched_cluster		*own;		/* NULL: no preference set here */
 	struct cpumask			*asked;		/* NULL: inherited */
+	struct cosched_automatic	*automatic;	/* what chooses .asked, or NULL */
 	unsigned int			weights[2];	/* 0: inherited */
 	bool				changed;	/* home, in this cosched_update() */
 	bool				offline;
@@ -52,8 +59,31 @@ static DEFINE_MUTEX(cosched_mutex);
 
 /* Protected by cosched_mutex: */
 static struct cpumask cosched_online;	/* CPUs that homes may consist of */
-static struct cpumask cosched_scratch, cosched_llc_scratch;
+static struct cpumask cosched_scratch, cosched_llc_scratch, cosched_auto_scratch;
 static struct cosched_css *cosched_root;
+
+/* A cgroup with an automatic home. */
+struct cosched_automatic {
+	struct cosched_auto		choice;
+	struct cosched_css		*cs;
+	u32				sample;		/* of demand, this time */
+	bool				sampled;	/* there was one */
+	u32				room[COSCHED_AUTO_DOMAINS];
+};
+
+/* The machine and its load; exists while there are automatic homes. */
+struct cosched_survey {
+	struct cosched_machine		machine;
+	struct list_head		clusters;	/* cosched_automatic::choice */
+	unsigned int			nr_clusters;
+	struct cpumask			usable;		/* CPUs that are in a domain */
+	struct cpumask			span[COSCHED_AUTO_DOMAINS];
+	int				llc[NR_CPUS];
+	u16				domain[NR_CPUS];
+	u32				load[NR_CPUS];	/* of clusters with automatic homes */
+};
+
+static struct cosched_survey *cosched_survey;	/* protected by cosched_mutex */
 
 static struct cosched_css *css_cosched(struct cgroup_subsys_state *css)
 {
@@ -210,10 +240,291 @@ static void cosched_drop(struct cosched_cluster *cl)
 }
 
 /*
- * Set what @cs asks for to *@asked and its weights, swapping in the former
- * values. Either may be NULL: to be left alone.
+ * Automatic homes
+ *
+ * While there are any, a worker looks every COSCHED_AUTO_INTERVAL: domains, load,
+ * demand of each cluster; has cosched_auto_choose() choose; and updates the cgroups
+ * whose home changed. New ones are placed at once, and CPU hotplug does not wait
+ * either. The worker is frozen with user space, so that homes are after a suspend what
+ * they were before.
  */
-static int cosched_set(struct cosched_css *cs, struct cpumask **asked, unsigned int *weights)
+
+/* Averages have forgotten nine tenths of what they were. */
+#define COSCHED_AUTO_INTERVAL	msecs_to_jiffies(100)
+
+/*
+ * What a new cluster is taken to demand until it is looked at: two tasks, more than who
+ * writes to the file is himself, or several new ones would all avoid him.
+ */
+#define COSCHED_AUTO_DEMAND_NEW	(2U * SCHED_CAPACITY_SCALE)
+
+static void cosched_auto_work(struct work_struct *work);
+static DECLARE_DELAYED_WORK(cosched_auto_dwork, cosched_auto_work);
+
+/* CPUs that cpusets leave to the tasks of @cs. Single tasks' affinity is not looked at. */
+static const struct cpumask *cosched_cpuset(struct cosched_css *cs)
+{
+#ifdef CONFIG_CPUSETS
+	return css_cs(cgroup_e_css(cs->css.cgroup, &cpuset_cgrp_subsys))->effective_cpus;
+#else
+	return cpu_possible_mask;
+#endif
+}
+
+/* The nearest cgroup that asks for CPUs, @cs or above. */
+static struct cosched_css *cosched_asker_of(struct cosched_css *cs)
+{
+	while (cs && !cs->asked)
+		cs = cosched_parent(cs);
+	return cs;
+}
+
+static void cosched_survey_domains(struct cosched_survey *s)
+{
+	struct cosched_machine *m = &s->machine;
+	unsigned int i, j, step, nr = 0;
+	int cpu;
+
+	cosched_llc_ids(s->llc);
+	cpumask_clear(&s->usable);
+	/* In the order of their first CPUs: neighbours are next to each other. */
+	for_each_cpu(cpu, &cosched_online) {
+		int first = s->llc[cpu];
+
+		if (first == cpu)
+			s->domain[cpu] = nr++;
+		else if (first >= 0 && cpumask_test_cpu(first, &s->usable))
+			s->domain[cpu] = s->domain[first];
+		else
+			continue;
+		cpumask_set_cpu(cpu, &s->usable);
+	}
+	step = max(DIV_ROUND_UP(nr, COSCHED_AUTO_DOMAINS), 1);
+	m->nr = DIV_ROUND_UP(nr, step);
+
+	for (i = 0; i < m->nr; i++) {
+		m->capacity[i] = 0;
+		m->load[i] = 0;
+		cpumask_clear(&s->span[i]);
+	}
+	for_each_cpu(cpu, &s->usable) {
+		s->domain[cpu] /= step;
+		m->capacity[s->domain[cpu]] += arch_scale_cpu_capacity(cpu);
+		cpumask_set_cpu(cpu, &s->span[s->domain[cpu]]);
+	}
+	for (i = 0; i < m->nr; i++) {
+		int node = cpu_to_node(cpumask_first(&s->span[i]));
+
+		for (j = 0; j < m->nr; j++) {
+			int other = cpu_to_node(cpumask_first(&s->span[j]));
+
+			m->distance[i][j] = min(node_distance(node, other), U8_MAX);
+		}
+	}
+}
+
+static void cosched_survey_load(struct cosched_survey *s)
+{
+	struct cgroup_subsys_state *pos;
+	struct cosched_css *cs;
+	int cpu;
+
+	memset(s->load, 0, sizeof(s->load));
+	rcu_read_lock();
+	css_for_each_descendant_pre(pos, &cosched_root->css) {
+		cs = css_cosched(pos);
+		if (cs->automatic)
+			cs->automatic->sample = 0;
+		if (!cs->own)
+			continue;
+		cs = cosched_asker_of(cs);
+		if (cs && cs->automatic)
+			cs->automatic->sample += cosched_cluster_demand(css_cosched(pos)->own,
+									s->load);
+	}
+	rcu_read_unlock();
+	for_each_cpu(cpu, &s->usable) {
+		u32 load = cosched_cpu_demand(cpu);
+
+		s->machine.load[s->domain[cpu]] += load - min(load, s->load[cpu]);
+	}
+}
+
+/* What @a demands and may use; @sampling: remember the demand for the next time. */
+static void cosched_survey_cluster(struct cosched_survey *s, struct cosched_automatic *a,
+				   bool sampling)
+{
+	struct cosched_auto *choice = &a->choice;
+	struct cosched_css *parent = cosched_parent(a->cs);
+	const struct cpumask *home = cosched_home(parent), *cpuset;
+	u32 limit = cosched_cgroup_limit(a->cs->css.cgroup, &choice->idle_class);
+	u32 sample = min(a->sample, limit);
+	int cpu;
+
+	if (!sampling && !a->sampled)
+		choice->own = max(sample, COSCHED_AUTO_DEMAND_NEW);
+	else if (sampling)
+		choice->own = a->sampled ? (choice->own + sample) / 2 : sample;
+	a->sampled |= sampling;
+	choice->demand += choice->own;
+	choice->parent = NULL;
+	for (; parent; parent = cosched_parent(parent)) {
+		if (!parent->automatic)
+			continue;
+		parent->automatic->choice.demand += choice->own;
+		if (!choice->parent)
+			choice->parent = &parent->automatic->choice;
+	}
+
+	choice->home = 0;
+	for_each_cpu_and(cpu, a->cs->asked, &s->usable)
+		choice->home |= BIT_ULL(s->domain[cpu]);
+
+	rcu_read_lock();
+	cpuset = cosched_cpuset(a->cs);
+	choice->room = NULL;
+	if (!cpumask_empty(home) || !cpumask_subset(&s->usable, cpuset)) {
+		memset(a->room, 0, sizeof(a->room));
+		for_each_cpu_and(cpu, &s->usable, cpuset) {
+			if (cpumask_empty(home) || cpumask_test_cpu(cpu, home))
+				a->room[s->domain[cpu]] += arch_scale_cpu_capacity(cpu);
+		}
+		choice->room = a->room;
+	}
+	rcu_read_unlock();
+}
+
+/* The CPUs of the home chosen for @a, into @mask. */
+static void cosched_auto_mask(struct cosched_survey *s, struct cosched_automatic *a,
+			      struct cpumask *mask)
+{
+	const struct cpumask *home = cosched_home(cosched_parent(a->cs));
+	u64 left;
+
+	cpumask_clear(mask);
+	for (left = a->choice.home; left; left &= left - 1)
+		cpumask_or(mask, mask, &s->span[__ffs64(left)]);
+	/* Without a domain that it may use, all it may use. */
+	rcu_read_lock();
+	if (!cpumask_and(mask, mask, cosched_cpuset(a->cs)) &&
+	    !cpumask_and(mask, &cosched_online, cosched_cpuset(a->cs)))
+		cpumask_copy(mask, &cosched_online);
+	rcu_read_unlock();
+	if (!cpumask_empty(home) && !cpumask_and(mask, mask, home))
+		cpumask_copy(mask, home);
+}
+
+static void cosched_auto_trace(struct cosched_survey *s, struct cosched_automatic *a, u64 before,
+			       const struct cpumask *mask)
+{
+	u64 now = a->choice.home, left, capacity = 0, load = 0;
+	int reason = COSCHED_AUTO_MOVED;
+
+	if (!before)
+		reason = COSCHED_AUTO_NEW;
+	else if (now == before)
+		reason = COSCHED_AUTO_CPUS;
+	else if ((now & before) == before)
+		reason = COSCHED_AUTO_GROWN;
+	else if ((now & before) == now)
+		reason = COSCHED_AUTO_SHRUNK;
+	for (left = now; left; left &= left - 1) {
+		capacity += s->machine.capacity[__ffs64(left)];
+		load += s->machine.load[__ffs64(left)];
+	}
+	trace_cosched_home_auto(a->choice.id, mask, reason, a->choice.demand, capacity, load);
+}
+
+/* Choose all automatic homes. The caller updates @but, which changes anyway. */
+static void cosched_auto_update(bool sampling, struct cosched_css *but)
+{
+	struct cosched_survey *s = cosched_survey;
+	struct cosched_automatic *a;
+
+	lockdep_assert_held(&cosched_mutex);
+	if (!s)
+		return;
+	cosched_survey_domains(s);
+	/* One CPU, or none that is not isolated: there is nothing to choose. */
+	if (s->machine.nr)
+		cosched_survey_load(s);
+	list_for_each_entry(a, &s->clusters, choice.node)
+		a->choice.demand = 0;
+	list_for_each_entry(a, &s->clusters, choice.node)
+		cosched_survey_cluster(s, a, sampling);
+	cosched_auto_choose(&s->clusters, &s->machine);
+
+	list_for_each_entry(a, &s->clusters, choice.node) {
+		struct cosched_css *cs = a->cs;
+		u64 before = 0;
+		int cpu;
+
+		cosched_auto_mask(s, a, &cosched_auto_scratch);
+		if (cpumask_equal(&cosched_auto_scratch, cs->asked))
+			continue;
+		for_each_cpu_and(cpu, cs->asked, &s->usable)
+			before |= BIT_ULL(s->domain[cpu]);
+		cosched_auto_trace(s, a, before, &cosched_auto_scratch);
+		cpumask_copy(cs->asked, &cosched_auto_scratch);
+		if (cs != but)
+			cosched_update(cs, NULL);
+	}
+}
+
+static void cosched_auto_work(struct work_struct *work)
+{
+	cosched_lock();
+	cosched_auto_update(true, NULL);
+	if (cosched_survey)
+		queue_delayed_work(system_freezable_power_efficient_wq, &cosched_auto_dwork,
+				   COSCHED_AUTO_INTERVAL);
+	cosched_unlock();
+}
+
+/* An automatic home for @cs. */
+static struct cosched_automatic *cosched_auto_alloc(struct cosched_css *cs)
+{
+	struct cosched_automatic *a = kzalloc(sizeof(*a), GFP_KERNEL);
+
+	if (a) {
+		a->cs = cs;
+		a->choice.id = cgroup_id(cs->css.cgroup);
+	}
+	return a;
+}
+
+/* The first one has the survey with it. */
+static int cosched_auto_add(struct cosched_automatic *a)
+{
+	if (!cosched_survey) {
+		cosched_survey = kvzalloc(sizeof(*cosched_survey), GFP_KERNEL);
+		if (!cosched_survey)
+			return -ENOMEM;
+		INIT_LIST_HEAD(&cosched_survey->clusters);
+		queue_delayed_work(system_freezable_power_efficient_wq, &cosched_auto_dwork,
+				   COSCHED_AUTO_INTERVAL);
+	}
+	list_add(&a->choice.node, &cosched_survey->clusters);
+	cosched_survey->nr_clusters++;
+	return 0;
+}
+
+static void cosched_auto_del(struct cosched_automatic *a)
+{
+	list_del(&a->choice.node);
+	if (!--cosched_survey->nr_clusters) {
+		kvfree(cosched_survey);
+		cosched_survey = NULL;
+	}
+}
+
+/*
+ * Set what @cs asks for to *@asked, to be chosen by *@automatic if not NULL, and its
+ * weights, swapping in the former values. @weights, or the others, may be NULL: to be
+ * left alone.
+ */
+static int cosched_set(struct cosched_css *cs, struct cpumask **asked,
+		       struct cosched_automatic **automatic, unsigned int *weights)
 {
 	struct cosched_cluster *cl = NULL;
 	struct cpumask *before;
@@ -235,9 +546,18 @@ static int cosched_set(struct cosched_css *cs, struct cpumask **asked, unsigned 
 		ret = -ENODEV;
 		goto unlock;
 	}
+	if (asked && *automatic) {
+		if (cs->automatic)	/* as it is already */
+			goto unlock;
+		ret = cosched_auto_add(*automatic);
+		if (ret)
+			goto unlock;
+	}
 	if (!cs->own && (asked ? !!*asked : !!weights[0])) {
 		cl = cosched_cluster_alloc(cgroup_id(cs->css.cgroup));
 		if (!cl) {
+			if (asked && *automatic)
+				cosched_auto_del(*automatic);
 			ret = -ENOMEM;
 			goto unlock;
 		}
@@ -246,13 +566,19 @@ static int cosched_set(struct cosched_css *cs, struct cpumask **asked, unsigned 
 	cpumask_copy(before, cosched_home(cs));
 	if (cl)
 		cs->own = cl;
-	if (asked)
+	if (asked) {
 		swap(cs->asked, *asked);
+		swap(cs->automatic, *automatic);
+		if (*automatic)
+			cosched_auto_del(*automatic);
+	}
 	if (weights) {
 		cs->weights[0] = weights[0];
 		cs->weights[1] = weights[1];
 	}
 	cl = cs->asked || cs->weights[0] ? NULL : cosched_disown(cs);
+	if (cs->automatic)
+		cosched_auto_update(false, cs);
 	cosched_update(cs, before);
 	cosched_drop(cl);
 unlock:
@@ -289,8 +615,6 @@ static int cosched_parse_cpus(const char *buf, struct cpumask *mask)
 {
 	int ret;
 
-	if (!strcmp(buf, "auto"))
-		return -EOPNOTSUPP;
 	ret = bitmap_parselist(buf, cpumask_bits(mask), nr_cpu_ids);
 	/* The end of a range plus one, computed before it is checked, wraps for this. */
 	if (ret == -EOVERFLOW || (ret == -EINVAL && strstr(buf, "4294967295")))
@@ -329,6 +653,8 @@ static int cosched_parse_weights(char *buf, unsigned int weights[2])
 static ssize_t cosched_preferred_write(struct kernfs_open_file *of, char *buf,
 				       size_t nbytes, loff_t off)
 {
+	struct cosched_css *cs = css_cosched(of_css(of));
+	struct cosched_automatic *automatic = NULL;
 	struct cpumask *mask = NULL;
 	int ret = 0;
 
@@ -339,10 +665,17 @@ static ssize_t cosched_preferred_write(struct kernfs_open_file *of, char *buf,
 		mask = kzalloc(cpumask_size(), GFP_KERNEL);
 		if (!mask)
 			return -ENOMEM;
-		ret = cosched_parse_cpus(buf, mask);
+		if (!strcmp(buf, "auto")) {
+			automatic = cosched_auto_alloc(cs);
+			if (!automatic)
+				ret = -ENOMEM;
+		} else {
+			ret = cosched_parse_cpus(buf, mask);
+		}
 	}
 	if (!ret)
-		ret = cosched_set(css_cosched(of_css(of)), &mask, NULL);
+		ret = cosched_set(cs, &mask, &automatic, NULL);
+	kfree(automatic);
 	kfree(mask);
 	return ret ?: nbytes;
 }
@@ -352,7 +685,10 @@ static int cosched_preferred_show(struct seq_file *m, void *v)
 	struct cosched_css *cs = css_cosched(seq_css(m));
 
 	mutex_lock(&cosched_mutex);
-	seq_printf(m, "%*pbl\n", cpumask_pr_args(cs->asked ?: cpu_none_mask));
+	if (cs->automatic)
+		seq_puts(m, "auto\n");
+	else
+		seq_printf(m, "%*pbl\n", cpumask_pr_args(cs->asked ?: cpu_none_mask));
 	mutex_unlock(&cosched_mutex);
 	return 0;
 }
@@ -377,7 +713,7 @@ static ssize_t cosched_weights_write(struct kernfs_open_file *of, char *buf,
 	if (*buf)
 		ret = cosched_parse_weights(buf, weights);
 	if (!ret)
-		ret = cosched_set(css_cosched(of_css(of)), NULL, weights);
+		ret = cosched_set(css_cosched(of_css(of)), NULL, NULL, weights);
 	return ret ?: nbytes;
 }
 
@@ -560,6 +896,8 @@ static void cosched_css_offline(struct cgroup_subsys_state *css)
 
 	cosched_lock();
 	cl = cosched_disown(cs);
+	if (cs->automatic)
+		cosched_auto_del(cs->automatic);
 	RCU_INIT_POINTER(cs->cluster, NULL);
 	cs->offline = true;
 	cosched_stat_add(&cosched_parent(cs)->past, &cs->past);
@@ -572,6 +910,7 @@ static void cosched_css_free(struct cgroup_subsys_state *css)
 {
 	struct cosched_css *cs = css_cosched(css);
 
+	kfree(cs->automatic);
 	kfree(cs->asked);
 	kfree(cs);
 }
@@ -605,13 +944,22 @@ struct cgroup_subsys cosched_cgrp_subsys = {
 	.threaded	= true,
 };
 
+static void cosched_cpus_changed(void)
+{
+	if (!cosched_enabled())
+		return;
+	/* What was chosen before a suspend is right after it. */
+	if (!cpuhp_tasks_frozen)
+		cosched_auto_update(false, NULL);
+	cosched_update(cosched_root, NULL);
+}
+
 /* CPU hotplug; the caller has cpus_write_lock(). */
 static int cosched_cpu_online(unsigned int cpu)
 {
 	mutex_lock(&cosched_mutex);
 	cpumask_set_cpu(cpu, &cosched_online);
-	if (cosched_enabled())
-		cosched_update(cosched_root, NULL);
+	cosched_cpus_changed();
 	mutex_unlock(&cosched_mutex);
 	return 0;
 }
@@ -620,8 +968,7 @@ static int cosched_cpu_offline(unsigned int cpu)
 {
 	mutex_lock(&cosched_mutex);
 	cpumask_clear_cpu(cpu, &cosched_online);
-	if (cosched_enabled())
-		cosched_update(cosched_root, NULL);
+	cosched_cpus_changed();
 	mutex_unlock(&cosched_mutex);
 	return 0;
 }

@@ -48,7 +48,7 @@ static void cosched_test_parse_cpus(struct kunit *test)
 		{ "0", 0 },
 		{ "0-0", 0 },
 		{ "0,0", 0 },
-		{ "auto", -EOPNOTSUPP },
+		{ "automatic", -EINVAL },
 		{ "Auto", -EINVAL },
 		{ ",", -EINVAL },
 		{ "-", -EINVAL },

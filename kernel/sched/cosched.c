@@ -47,11 +47,11 @@
  *	warm data first. Else a stray, that is a task whose previous CPU is
  *	outside, stays there if that CPU is idle; it does as well if the home CPU
  *	is not durably idle, unless it runs briefly. A task that runs briefly, for
- *	less than half of what a move costs, waits for another such one of its cluster if
- *	it is next and home is busy on average. Else an idle CPU of the nearest
- *	domain that is cheaper. Else the shortest queue of the cheapest domain.
- *	Where none is, home: the CPU where the data is warm, unless others have a
- *	much shorter queue.
+ *	less than half of what a move costs, waits for another such one of its
+ *	cluster if it is next and home is busy on average. Else an idle CPU of the
+ *	nearest domain that is cheaper. Else the shortest queue of the cheapest
+ *	domain. Where none is, home: the CPU where the data is warm, unless others
+ *	have a much shorter queue.
  *
  * load balancer: cosched_can_migrate(). Into home is never cache hot. Out of it,
  *	if home has no idle CPU, to one that is durably idle, to any other only if
@@ -120,7 +120,8 @@
  * struct cosched_cpu is protected by its CPU's rq lock, except events[], which
  * only that CPU touches with interrupts off, and racy reads for statistics.
  *
- * Lock order: cpus_read_lock > cosched_mutex > p->pi_lock > rq->lock.
+ * Lock order: cpus_read_lock > cosched_mutex > sched_domains_mutex,
+ * cosched_mutex > p->pi_lock > rq->lock.
  */
 #include <linux/cosched.h>
 #include <linux/mmu_context.h>
@@ -191,6 +192,7 @@ struct cosched_cluster {
 	/* Not beside what wakeups read: forks and exits write it. */
 	refcount_t			ref;
 	struct rcu_head			rcu;
+	unsigned long			active[];	/* CPUs that may have load of it */
 };
 
 /*
@@ -240,7 +242,7 @@ struct cosched_cluster *cosched_cluster_alloc(u64 cgroup_id)
 	struct cosched_cluster *cl;
 	struct cosched_home *home;
 
-	cl = kzalloc(sizeof(*cl), GFP_KERNEL);
+	cl = kzalloc(sizeof(*cl) + cpumask_size(), GFP_KERNEL);
 	if (!cl)
 		return NULL;
 	home = cosched_home_alloc();
@@ -454,6 +456,13 @@ static void cosched_update_run(struct task_struct *p)
 	p->cosched_slept = now;
 }
 
+/* For cosched_cluster_demand(). Which misses this, but for the next tick, at worst. */
+static void cosched_mark_active(struct cosched_cluster *cl, int cpu)
+{
+	if (!cpumask_test_cpu(cpu, to_cpumask(cl->active)))
+		cpumask_set_cpu(cpu, to_cpumask(cl->active));
+}
+
 void __cosched_enqueue(struct rq *rq, struct task_struct *p)
 {
 	struct cosched_cpu *cc = per_cpu_ptr(p->cosched->cpu, cpu_of(rq));
@@ -463,6 +472,7 @@ void __cosched_enqueue(struct rq *rq, struct task_struct *p)
 		return;
 	cosched_advance(cc, rq_clock_task(rq));
 	cc->nr_runnable++;
+	cosched_mark_active(p->cosched, cpu_of(rq));
 	p->cosched_queued = 1;
 	/* What it ran in another class, or before it was in a cluster: rarely any. */
 	if (p->cosched_charged != p->se.sum_exec_runtime)
@@ -1382,8 +1392,10 @@ void __cosched_tick(struct task_struct *curr)
 	struct cosched_home *home;
 	bool look;
 
-	if (curr->cosched_queued)
+	if (curr->cosched_queued) {
 		cosched_charge(rq, curr, per_cpu_ptr(curr->cosched->cpu, cpu_of(rq)));
+		cosched_mark_active(curr->cosched, cpu_of(rq));
+	}
 
 	if (work->next != work || !curr->mm || (curr->flags & (PF_EXITING | PF_KTHREAD)) ||
 	    time_before(jiffies, curr->cosched_look + COSCHED_LOOK_INTERVAL))
@@ -1475,6 +1487,105 @@ void cosched_task_exit(struct task_struct *p)
 	 */
 	if (cosched_enabled() || p->cosched)
 		cosched_task_set(p, true);
+}
+
+/*
+ * What automatic homes are chosen from
+ */
+
+/**
+ * cosched_cluster_demand() - Mean of the decayed numbers of running and of runnable tasks.
+ * @cl: the cluster
+ * @cpus: for each possible CPU, where to add what is there
+ *
+ * A thousand clusters times the CPUs of a large machine are too many to look at,
+ * and to lock: only where there was load lately, and without lock. In the middle of
+ * an update a snapshot is off by what that adds; it is smoothed anyway.
+ *
+ * Return: the sum over all CPUs, SCHED_CAPACITY_SCALE being one task.
+ */
+u32 cosched_cluster_demand(struct cosched_cluster *cl, u32 *cpus)
+{
+	struct cpumask *active = to_cpumask(cl->active);
+	u32 sum = 0;
+	int cpu;
+
+	for_each_cpu(cpu, active) {
+		struct cosched_cpu *cc = per_cpu_ptr(cl->cpu, cpu), snap;
+		struct cosched_load avg;
+
+		/* data_race(): a torn snapshot is a wrong summand of a mean, once. */
+		snap = data_race(*cc);
+		cosched_advance(&snap, cosched_clock_now(cpu_rq(cpu)));
+		if (!snap.runnable_sum && !snap.nr_runnable) {
+			cpumask_clear_cpu(cpu, active);
+			continue;
+		}
+		cosched_load_avg(&snap, &avg);
+		avg.runnable = (avg.util + avg.runnable) / 2;
+		cpus[cpu] += avg.runnable;
+		sum += avg.runnable;
+	}
+	return sum;
+}
+
+/**
+ * cosched_cpu_demand() - The same of all tasks on a CPU; none where all are of the idle class.
+ * @cpu: an online CPU
+ */
+u32 cosched_cpu_demand(int cpu)
+{
+	struct rq *rq = cpu_rq(cpu);
+
+	if (sched_idle_cpu(cpu))
+		return 0;
+	return (cosched_decay_idle(rq, READ_ONCE(rq->cfs.avg.runnable_avg)) +
+		cosched_decay_idle(rq, READ_ONCE(rq->cfs.avg.util_avg))) / 2;
+}
+
+/**
+ * cosched_cgroup_limit() - What the cpu controller allows a cgroup.
+ * @cgrp: the cgroup
+ * @idle_class: set to whether its tasks are of the idle class
+ *
+ * Return: how much CPU time, SCHED_CAPACITY_SCALE being one CPU.
+ */
+u32 cosched_cgroup_limit(struct cgroup *cgrp, bool *idle_class)
+{
+	u32 limit = U32_MAX;
+
+	*idle_class = false;
+#ifdef CONFIG_FAIR_GROUP_SCHED
+	rcu_read_lock();
+	for (struct task_group *tg = css_tg(cgroup_e_css(cgrp, &cpu_cgrp_subsys)); tg;
+	     tg = tg->parent) {
+#ifdef CONFIG_CFS_BANDWIDTH
+		u64 quota = READ_ONCE(tg->cfs_bandwidth.quota);
+
+		if (quota != RUNTIME_INF)
+			limit = min(limit, to_ratio(ktime_to_ns(tg->cfs_bandwidth.period), quota) >>
+				    (BW_SHIFT - SCHED_CAPACITY_SHIFT));
+#endif
+		*idle_class |= READ_ONCE(tg->idle) > 0;
+	}
+	rcu_read_unlock();
+#endif
+	return limit;
+}
+
+/**
+ * cosched_llc_ids() - cosched_llc_id() of all online CPUs.
+ * @llc: for each possible CPU, where to store it; negative for CPUs without a domain
+ */
+void cosched_llc_ids(int *llc)
+{
+	int cpu;
+
+	/* Not while domains are rebuilt: for a moment there are none then. */
+	mutex_lock(&sched_domains_mutex);
+	for_each_online_cpu(cpu)
+		llc[cpu] = rcu_access_pointer(cpu_rq(cpu)->sd) ? per_cpu(sd_llc_id, cpu) : -1;
+	mutex_unlock(&sched_domains_mutex);
 }
 
 /**

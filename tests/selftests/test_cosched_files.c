@@ -393,17 +393,6 @@ static void cpus_out_of_range(const char *top)
 	}
 }
 
-/* Automatic homes are not there yet, and say so. */
-static void cpus_auto(const char *top)
-{
-	struct family f;
-
-	make_family(&f, top);
-	refused(&f, CS_PREF, "auto", EOPNOTSUPP);
-	refused(&f, CS_PREF, "auto\n", EOPNOTSUPP);
-	refused(&f, CS_PREF, "  auto \n", EOPNOTSUPP);
-}
-
 /* Weights come back as written, from the smallest to the largest. */
 static void weights_accepted(const char *top)
 {
@@ -889,7 +878,6 @@ static const struct cs_test tests[] = {
 	{ "cpus_several_lines", cpus_several_lines, 0 },
 	{ "cpus_whole_or_nothing", cpus_whole_or_nothing, 0 },
 	{ "cpus_out_of_range", cpus_out_of_range, 0 },
-	{ "cpus_auto", cpus_auto, 0 },
 	{ "weights_accepted", weights_accepted, 0 },
 	{ "weights_unset", weights_unset, 0 },
 	{ "weights_malformed", weights_malformed, 0 },

@@ -20,6 +20,13 @@
 	EM(COSCHED_PULL_IDLE,	"idle")			\
 	EMe(COSCHED_PULL_CHEAPER, "rule4")
 
+#define COSCHED_AUTO_REASONS				\
+	EM(COSCHED_AUTO_NEW,	"new")			\
+	EM(COSCHED_AUTO_GROWN,	"grown")		\
+	EM(COSCHED_AUTO_SHRUNK,	"shrunk")		\
+	EM(COSCHED_AUTO_MOVED,	"moved")		\
+	EMe(COSCHED_AUTO_CPUS,	"cpus")
+
 #ifndef _TRACE_COSCHED_ENUMS
 #define _TRACE_COSCHED_ENUMS
 #undef EM
@@ -29,6 +36,7 @@
 
 enum cosched_place_reason { COSCHED_PLACE_REASONS };
 enum cosched_pull_reason { COSCHED_PULL_REASONS };
+enum cosched_auto_reason { COSCHED_AUTO_REASONS };
 #endif
 
 #undef EM
@@ -38,6 +46,7 @@ enum cosched_pull_reason { COSCHED_PULL_REASONS };
 
 COSCHED_PLACE_REASONS
 COSCHED_PULL_REASONS
+COSCHED_AUTO_REASONS
 
 #undef EM
 #undef EMe
@@ -182,6 +191,41 @@ TRACE_EVENT(cosched_home,
 	),
 
 	TP_printk("cgroup=%llu home=%s", __entry->cgroup, __get_cpumask(home))
+);
+
+/*
+ * Why the automatic home of a cgroup changes: what its cluster demands, the capacity
+ * of the domains that the new home is in and the load of all on them.
+ */
+TRACE_EVENT(cosched_home_auto,
+
+	TP_PROTO(u64 cgroup, const struct cpumask *home, int reason, u32 demand, u64 capacity,
+		 u64 load),
+
+	TP_ARGS(cgroup, home, reason, demand, capacity, load),
+
+	TP_STRUCT__entry(
+		__field(u64,	cgroup)
+		__cpumask(home)
+		__field(int,	reason)
+		__field(u32,	demand)
+		__field(u64,	capacity)
+		__field(u64,	load)
+	),
+
+	TP_fast_assign(
+		__entry->cgroup		= cgroup;
+		__assign_cpumask(home, cpumask_bits(home));
+		__entry->reason		= reason;
+		__entry->demand		= demand;
+		__entry->capacity	= capacity;
+		__entry->load		= load;
+	),
+
+	TP_printk("cgroup=%llu home=%s reason=%s demand=%u capacity=%llu load=%llu",
+		  __entry->cgroup, __get_cpumask(home),
+		  __print_symbolic(__entry->reason, COSCHED_AUTO_REASONS),
+		  __entry->demand, __entry->capacity, __entry->load)
 );
 
 #undef EM

@@ -44,7 +44,7 @@ SPEC of a home:
   socket:N   the CPUs of socket N
   near:CPU   the LLC domain of a CPU
   dev:NAME   the CPUs local to a network card or block device
-  auto       the kernel chooses, if it can
+  auto       the kernel chooses
   inherit    that of the cgroup above, the default`
 
 // parsed are settings that are well-formed.
