@@ -1,0 +1,26 @@
+package tests
+
+import (
+	"testing"
+
+	"cosched.io/cosched/internal/vm"
+)
+
+// Automatic homes are where they should be, and stay there. What is checked is said in
+// selftests/test_cosched_auto.c.
+func TestAuto(t *testing.T) {
+	for preset, maySkip := range map[string][]string{
+		"uma8": {"grows_and_shrinks", "bandwidth"}, // need four LLC domains
+		"demo": {},
+	} {
+		forSeeds(t, preset, func(t *testing.T, seed uint64) {
+			placement(t, "auto", seed, vm.Config{Topology: topology(t, preset)}, maySkip...)
+		})
+	}
+}
+
+// With 1,000 clusters on 64 LLC domains, the choice takes less than a millisecond of CPU
+// time each 100 ms, an instruction being a nanosecond.
+func TestAutoCost(t *testing.T) {
+	placement(t, "auto_cost", 1, vm.Config{Topology: vm.Topology{Sockets: 1, Dies: 64, Cores: 1, Threads: 1}})
+}

@@ -1,0 +1,513 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Automatic homes: the file, the hierarchy, and where homes are once load is what it
+ * is.  The choice itself has KUnit tests (kernel/cgroup/cosched_auto_test.c); here it
+ * meets tasks.  Every test works on any machine with two LLC domains of equal size or
+ * more.  Meant for a guest in parallel virtual time; see rules_util.h.
+ */
+
+#include "rules_util.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Homes settle in that; the kernel looks every 100 ms. */
+#define AUTO_SETTLE_MS	500
+
+static void make(char *cg, const char *top, const char *name, const char *asked)
+{
+	cs_mkdir(cg, top, name);
+	cs_write(cg, CS_PREF, asked);
+}
+
+static cpu_set_t home_of(const char *cg)
+{
+	char list[1024];
+	cpu_set_t set;
+
+	cs_read(cg, CS_HOME, list, sizeof(list));
+	CPU_ZERO(&set);
+	if (list[0])
+		cs_parse_cpus(list, &set);
+	cs_diag("%s: home %s", strrchr(cg, '/') + 1, list);
+	return set;
+}
+
+/* How many LLC domains a home is, all of whole ones. */
+static int domains(const cpu_set_t *home)
+{
+	const struct ru_topo *topo = ru_topo();
+	int i, n = 0;
+
+	for (i = 0; i < topo->nr_llcs; i++) {
+		cpu_set_t both = ru_and(home, &topo->llc[i]);
+
+		if (CPU_COUNT(&both)) {
+			REQUIRE(CPU_EQUAL(&both, &topo->llc[i]), "a part of an LLC domain");
+			n++;
+		}
+	}
+	return n;
+}
+
+static int common(const cpu_set_t *a, const cpu_set_t *b)
+{
+	cpu_set_t both = ru_and(a, b);
+
+	return CPU_COUNT(&both);
+}
+
+/* Threads that always run. */
+static struct ru_gang *spinners(const char *cg, int n)
+{
+	return ru_gang(&(struct ru_gang_opts){ .n = n, .cg = cg });
+}
+
+static int per_llc(void)
+{
+	return CPU_COUNT(&ru_topo()->llc[0]);
+}
+
+/* Nothing changes for that long. */
+static void stands_still(char (*cg)[PATH_MAX], int n, long ms)
+{
+	long long before[16];
+	int i;
+
+	for (i = 0; i < n; i++)
+		before[i] = cs_stat(cg[i], "home_changes");
+	cs_sleep_ms(ms);
+	for (i = 0; i < n; i++)
+		REQUIRE(cs_stat(cg[i], "home_changes") == before[i], "%s moves on: %lld changes",
+			strrchr(cg[i], '/') + 1, cs_stat(cg[i], "home_changes") - before[i]);
+}
+
+/* "auto" is accepted, comes back, and gives a home at once; a list or nothing ends it. */
+static void file(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	char cg[PATH_MAX], list[1024];
+	cpu_set_t home;
+
+	cs_mkdir(cg, top, "a");
+	cs_expect(cg, CS_PREF, "");
+	cs_write(cg, CS_PREF, "  auto\n");
+	cs_expect(cg, CS_PREF, "auto");
+	home = home_of(cg);
+	REQUIRE(domains(&home) == 1, "%d domains", domains(&home));
+	REQUIRE(cs_try_write(cg, CS_PREF, "auto,1") == -EINVAL, "auto,1 is accepted");
+	REQUIRE(cs_try_write(cg, CS_PREF, "Auto") == -EINVAL, "Auto is accepted");
+	cs_expect(cg, CS_PREF, "auto");
+	/* Once more changes nothing. */
+	cs_write(cg, CS_PREF, "auto");
+	home = home_of(cg);
+	REQUIRE(domains(&home) == 1, "%d domains", domains(&home));
+	REQUIRE(cs_stat(cg, "home_changes") == 1, "it moved");
+
+	cs_format_cpus(&topo->llc[1], list, sizeof(list));
+	cs_write(cg, CS_PREF, list);
+	cs_expect(cg, CS_PREF, list);
+	cs_expect(cg, CS_HOME, list);
+	cs_write(cg, CS_PREF, "auto");
+	cs_expect(cg, CS_PREF, "auto");
+	cs_write(cg, CS_PREF, "\n");
+	cs_expect(cg, CS_PREF, "");
+	cs_expect(cg, CS_HOME, "");
+}
+
+/* A child inherits the home; below a home that was named, one within it is chosen. */
+static void hierarchy(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home, part, second = ru_first(&topo->llc[1], 1);
+	char a[PATH_MAX], b[PATH_MAX], c[PATH_MAX], list[1024];
+	int i;
+
+	make(a, top, "a", "auto");
+	cs_enable(a);
+	cs_mkdir(b, a, "b");
+	cs_read(a, CS_HOME, list, sizeof(list));
+	cs_expect(b, CS_HOME, list);
+	cs_write(b, CS_PREF, "auto");
+	cs_expect(b, CS_HOME, list);
+
+	/* Half of one domain and one CPU of another. */
+	part = ru_first(&topo->llc[0], per_llc() / 2);
+	part = ru_or(&part, &second);
+	cs_format_cpus(&part, list, sizeof(list));
+	cs_write(a, CS_PREF, list);
+	make(c, a, "c", "auto");
+	for (i = 0; i < 2; i++) {
+		home = home_of(i ? c : b);
+		REQUIRE(CPU_COUNT(&home), "no home");
+		REQUIRE(common(&home, &part) == CPU_COUNT(&home), "outside of the parent's home");
+	}
+	/* The parent's moves, and what is in it as well. */
+	ru_prefer(a, &topo->llc[1]);
+	cs_format_cpus(&topo->llc[1], list, sizeof(list));
+	cs_expect(b, CS_HOME, list);
+	cs_expect(c, CS_HOME, list);
+	cs_sleep_ms(300);
+	cs_expect(b, CS_HOME, list);
+	/* And without it, they are on their own. */
+	cs_write(a, CS_PREF, "\n");
+	cs_sleep_ms(300);
+	home = home_of(b);
+	REQUIRE(domains(&home) == 1, "%d domains", domains(&home));
+}
+
+/* New clusters part before they have any load. */
+static void new_ones_part(const char *top)
+{
+	char cg[2][PATH_MAX];
+	cpu_set_t a, b;
+
+	make(cg[0], top, "a", "auto");
+	make(cg[1], top, "b", "auto");
+	a = home_of(cg[0]);
+	b = home_of(cg[1]);
+	REQUIRE(!common(&a, &b), "both at the same place");
+}
+
+/* As many threads as an LLC domain has CPUs, and twice that: one domain each, for good. */
+static void equal(const char *top, int times)
+{
+	struct ru_gang *g[2];
+	char cg[2][PATH_MAX];
+	struct ru_mark mark;
+	cpu_set_t a, b;
+	int i;
+
+	for (i = 0; i < 2; i++)
+		make(cg[i], top, i ? "b" : "a", "auto");
+	for (i = 0; i < 2; i++)
+		g[i] = spinners(cg[i], times * per_llc());
+	cs_sleep_ms(AUTO_SETTLE_MS);
+	a = home_of(cg[0]);
+	b = home_of(cg[1]);
+	REQUIRE(!common(&a, &b), "both at the same place");
+	REQUIRE(domains(&a) == domains(&b), "%d and %d domains", domains(&a), domains(&b));
+	ru_mark(g[0], &mark);
+	stands_still(cg, 2, 1000);
+	cs_diag("%.1f%% of the CPU time at home", ru_share(g[0], &mark, &a));
+	REQUIRE(ru_share(g[0], &mark, &a) >= 95, "not at home");
+}
+
+static void equal_full(const char *top)
+{
+	equal(top, 1);
+}
+
+static void equal_twice(const char *top)
+{
+	equal(top, 2);
+}
+
+/* Three times as many threads as the other has: what is theirs, and nothing in common. */
+static void uneven(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	char cg[2][PATH_MAX];
+	cpu_set_t a, b;
+
+	make(cg[0], top, "large", "auto");
+	make(cg[1], top, "small", "auto");
+	spinners(cg[0], 3 * per_llc());
+	spinners(cg[1], per_llc());
+	cs_sleep_ms(AUTO_SETTLE_MS);
+	a = home_of(cg[0]);
+	b = home_of(cg[1]);
+	REQUIRE(!common(&a, &b), "both at the same place");
+	REQUIRE(domains(&b) == 1, "the small one has %d domains", domains(&b));
+	REQUIRE(domains(&a) == (topo->nr_llcs >= 4 ? 3 : 1), "the large one has %d domains",
+		domains(&a));
+	stands_still(cg, 2, 500);
+}
+
+/* Eight small ones on all domains, by demand. */
+static void many_small(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	char cg[8][PATH_MAX], name[16];
+	int i, n[RU_CPUS] = { }, most = 0, least = 8;
+
+	for (i = 0; i < 8; i++) {
+		snprintf(name, sizeof(name), "c%d", i);
+		make(cg[i], top, name, "auto");
+	}
+	for (i = 0; i < 8; i++)
+		spinners(cg[i], 1);
+	cs_sleep_ms(AUTO_SETTLE_MS);
+	for (i = 0; i < 8; i++) {
+		cpu_set_t home = home_of(cg[i]);
+
+		REQUIRE(domains(&home) == 1, "%d domains", domains(&home));
+		n[topo->llc_of[ru_nth(&home, 0)]]++;
+	}
+	for (i = 0; i < topo->nr_llcs; i++) {
+		most = n[i] > most ? n[i] : most;
+		least = n[i] < least ? n[i] : least;
+	}
+	cs_diag("%d to %d on a domain", least, most);
+	REQUIRE(most <= least + 1, "%d on one domain, %d on another", most, least);
+	stands_still(cg, 8, 500);
+}
+
+/* One that outgrows its home gains a domain, and gives it back. Pollers are told. */
+static void grows_and_shrinks(const char *top)
+{
+	char cg[1][PATH_MAX], path[PATH_MAX], buf[1024];
+	struct pollfd p = { .events = POLLPRI };
+	struct ru_gang *g;
+	cpu_set_t one, two;
+
+	if (ru_topo()->nr_llcs < 4)
+		cs_skip("needs four LLC domains");
+	make(cg[0], top, "a", "auto");
+	spinners(cg[0], 2);
+	cs_sleep_ms(AUTO_SETTLE_MS);
+	one = home_of(cg[0]);
+	REQUIRE(domains(&one) == 1, "%d domains", domains(&one));
+
+	cs_name(path, cg[0], CS_HOME);
+	p.fd = open(path, O_RDONLY);
+	REQUIRE(p.fd >= 0 && read(p.fd, buf, sizeof(buf)) > 0, "%s: %s", path, strerror(errno));
+	g = spinners(cg[0], 2 * per_llc() - 2);
+	REQUIRE(poll(&p, 1, AUTO_SETTLE_MS) == 1 && p.revents & POLLPRI, "nobody is told");
+	cs_sleep_ms(AUTO_SETTLE_MS);
+	two = home_of(cg[0]);
+	REQUIRE(domains(&two) == 2, "%d domains", domains(&two));
+	REQUIRE(common(&one, &two) == per_llc(), "left its first domain");
+	stands_still(cg, 1, 500);
+
+	ru_end(g);
+	cs_sleep_ms(AUTO_SETTLE_MS);
+	two = home_of(cg[0]);
+	REQUIRE(domains(&two) == 1, "%d domains", domains(&two));
+	stands_still(cg, 1, 500);
+}
+
+/* With explicit homes, and tasks of no cluster: where there is room. */
+static void beside_others(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	char a[PATH_MAX], b[PATH_MAX];
+	cpu_set_t home;
+	int i;
+
+	cs_mkdir(a, top, "explicit");
+	ru_prefer(a, &topo->llc[0]);
+	spinners(a, per_llc());
+	for (i = 1; i < topo->nr_llcs - 1; i++)
+		ru_gang(&(struct ru_gang_opts){
+			.n = per_llc(), .start = topo->llc[i], .one_each = true });
+	cs_sleep_ms(SETTLE_MS);
+	make(b, top, "auto", "auto");
+	spinners(b, per_llc() - 1);
+	cs_sleep_ms(AUTO_SETTLE_MS);
+	home = home_of(b);
+	REQUIRE(CPU_EQUAL(&home, &topo->llc[topo->nr_llcs - 1]), "not where nobody is");
+}
+
+/* No domain that the cpuset does not have. */
+static void limited_cpus(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	char cg[PATH_MAX], list[1024];
+	int i;
+
+	if (cs_try_write(cs_root(), "cgroup.subtree_control", "+cpuset") ||
+	    cs_try_write(top, "cgroup.subtree_control", "+cpuset"))
+		cs_skip("needs the cpuset controller");
+	make(cg, top, "a", "auto");
+	for (i = topo->nr_llcs - 1; i >= 0; i--) {
+		cs_format_cpus(&topo->llc[i], list, sizeof(list));
+		cs_write(cg, "cpuset.cpus", list);
+		cs_expect_soon(cg, CS_HOME, list, AUTO_SETTLE_MS);
+	}
+}
+
+/* A throttled cluster demands what it is allowed. */
+static void bandwidth(const char *top)
+{
+	char cg[1][PATH_MAX], max[64];
+	cpu_set_t home;
+
+	if (ru_topo()->nr_llcs < 4)
+		cs_skip("needs four LLC domains");
+	if (cs_try_write(cs_root(), "cgroup.subtree_control", "+cpu") ||
+	    cs_try_write(top, "cgroup.subtree_control", "+cpu"))
+		cs_skip("needs the cpu controller");
+	make(cg[0], top, "a", "auto");
+	cs_write(cg[0], "cpu.max", "100000 100000");
+	spinners(cg[0], 2 * per_llc());
+	cs_sleep_ms(AUTO_SETTLE_MS);
+	home = home_of(cg[0]);
+	REQUIRE(domains(&home) == 1, "one CPU's worth has %d domains", domains(&home));
+	snprintf(max, sizeof(max), "max 100000");
+	cs_write(cg[0], "cpu.max", max);
+	cs_sleep_ms(AUTO_SETTLE_MS);
+	home = home_of(cg[0]);
+	REQUIRE(domains(&home) == 2, "two domains' worth has %d", domains(&home));
+}
+
+/* The idle class does not sit where others need all. */
+static void idle_class(const char *top)
+{
+	char cg[2][PATH_MAX];
+	cpu_set_t soaker, normal;
+
+	if (cs_try_write(cs_root(), "cgroup.subtree_control", "+cpu") ||
+	    cs_try_write(top, "cgroup.subtree_control", "+cpu"))
+		cs_skip("needs the cpu controller");
+	make(cg[0], top, "soaker", "auto");
+	cs_write(cg[0], "cpu.idle", "1");
+	spinners(cg[0], ru_topo()->nr_cpus);
+	cs_sleep_ms(AUTO_SETTLE_MS);
+	home_of(cg[0]);
+	make(cg[1], top, "normal", "auto");
+	spinners(cg[1], per_llc());
+	cs_sleep_ms(2 * AUTO_SETTLE_MS);
+	soaker = home_of(cg[0]);
+	normal = home_of(cg[1]);
+	REQUIRE(domains(&normal) == 1, "the normal one has %d domains", domains(&normal));
+	REQUIRE(CPU_COUNT(&soaker), "no home");
+	REQUIRE(!common(&soaker, &normal), "the soaker is where the normal one is");
+}
+
+/* All of a home goes offline, and comes back. */
+static void hotplug(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	char cg[2][PATH_MAX];
+	cpu_set_t home, gone = topo->llc[1];
+	int cpu, i;
+
+	if (CPU_ISSET(0, &gone))
+		cs_skip("CPU 0 cannot go offline");
+	for (i = 0; i < 2; i++) {
+		make(cg[i], top, i ? "b" : "a", "auto");
+		spinners(cg[i], per_llc());
+	}
+	cs_sleep_ms(AUTO_SETTLE_MS);
+	for (cpu = 0; cpu < RU_CPUS; cpu++) {
+		if (!CPU_ISSET(cpu, &gone))
+			continue;
+		cs_set_online(cpu, false);
+		for (i = 0; i < 2; i++) {
+			home = home_of(cg[i]);
+			REQUIRE(CPU_COUNT(&home), "no home");
+			REQUIRE(!CPU_ISSET(cpu, &home), "an offline CPU is home");
+		}
+	}
+	for (cpu = 0; cpu < RU_CPUS; cpu++) {
+		if (CPU_ISSET(cpu, &gone))
+			cs_set_online(cpu, true);
+	}
+	cs_sleep_ms(2 * AUTO_SETTLE_MS);
+	for (i = 0; i < 2; i++) {
+		home = home_of(cg[i]);
+		REQUIRE(domains(&home) == 1, "%d domains", domains(&home));
+	}
+	gone = home_of(cg[0]);
+	REQUIRE(!common(&home, &gone), "both at the same place");
+}
+
+/*
+ * Patterns of load that are not even.  One that is at the border of what its home holds
+ * may cross it once, late; but none goes to and fro.
+ */
+static void no_oscillation(const char *top)
+{
+	static const struct {
+		unsigned int busy_us, sleep_us;
+	} patterns[] = {
+		{ 500, 500 }, { 3000, 1000 }, { 1000, 9000 }, { 20000, 5000 }, { 200, 50 },
+	};
+	char cg[3][PATH_MAX], name[16];
+	struct ru_gang *g[3];
+	long long before[3];
+	int p, i;
+
+	for (i = 0; i < 3; i++) {
+		snprintf(name, sizeof(name), "c%d", i);
+		make(cg[i], top, name, "auto");
+	}
+	for (p = 0; p < ARRAY_LEN(patterns); p++) {
+		for (i = 0; i < 3; i++)
+			g[i] = ru_gang(&(struct ru_gang_opts){
+				.n = (i + 1) * per_llc() / 2, .cg = cg[i],
+				.busy_us = patterns[(p + i) % ARRAY_LEN(patterns)].busy_us,
+				.sleep_us = patterns[(p + i) % ARRAY_LEN(patterns)].sleep_us });
+		cs_sleep_ms(AUTO_SETTLE_MS);
+		for (i = 0; i < 3; i++)
+			before[i] = cs_stat(cg[i], "home_changes");
+		cs_sleep_ms(2000);
+		for (i = 0; i < 3; i++) {
+			long long n = cs_stat(cg[i], "home_changes") - before[i];
+
+			REQUIRE(n <= 1, "pattern %d: c%d moved %lld times", p, i, n);
+			ru_end(g[i]);
+		}
+	}
+}
+
+/* Clusters come and go under the worker; each has a home while it is there. */
+static void churn(const char *top)
+{
+	char cg[200][PATH_MAX], list[1024], name[16];
+	pid_t pid[200] = { };
+	unsigned int seed = 1;
+	int i, n;
+
+	for (n = 0; n < 600; n++) {
+		i = rand_r(&seed) % 200;
+		if (!pid[i]) {
+			snprintf(name, sizeof(name), "c%d", i);
+			make(cg[i], top, name, "auto");
+			pid[i] = cs_spinner(cg[i]);
+			cs_stop(pid[i]);
+			cs_read(cg[i], CS_HOME, list, sizeof(list));
+			REQUIRE(list[0], "a cluster without home");
+		} else {
+			cs_kill(pid[i]);
+			pid[i] = 0;
+			cs_rmdir(cg[i]);
+		}
+	}
+}
+
+static const struct cs_test tests[] = {
+	{ "file", file, 0 },
+	{ "hierarchy", hierarchy, 0 },
+	{ "new_ones_part", new_ones_part, 0 },
+	{ "equal_full", equal_full, 0 },
+	{ "equal_twice", equal_twice, 0 },
+	{ "uneven", uneven, 0 },
+	{ "many_small", many_small, 0 },
+	{ "grows_and_shrinks", grows_and_shrinks, 0 },
+	{ "beside_others", beside_others, 0 },
+	{ "limited_cpus", limited_cpus, 0 },
+	{ "bandwidth", bandwidth, 0 },
+	{ "idle_class", idle_class, 0 },
+	{ "hotplug", hotplug, 0 },
+	{ "no_oscillation", no_oscillation, 0 },
+	{ "churn", churn, 0 },
+};
+
+int main(int argc, char **argv)
+{
+	static const struct cs_program program = {
+		.about = "Tests automatic homes.",
+		.tests = tests,
+		.ntests = ARRAY_LEN(tests),
+	};
+
+	return cs_main(argc, argv, &program);
+}
