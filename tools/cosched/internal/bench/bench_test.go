@@ -156,6 +156,7 @@ func TestScript(t *testing.T) {
 		"none":         {"exec warehouse --model", "--one-process", "--warehouses 3", "mkdir /sys/fs/cgroup/bench/w2", "echo threaded > /sys/fs/cgroup/bench/w2/cgroup.type"},
 		"hard":         {"echo 4-7 > /sys/fs/cgroup/bench/w1/cpuset.cpus", "echo 0-3 > /sys/fs/cgroup/bench/w2/cpuset.cpus"},
 		"cosched 1 10": {"echo 4-7 > /sys/fs/cgroup/bench/w1/cosched.cpus_preferred", "echo 1 10 > /sys/fs/cgroup/bench/w1/cosched.weights", "+cosched"},
+		"auto":         {"echo auto > /sys/fs/cgroup/bench/w2/cosched.cpus_preferred", "+cosched"},
 	} {
 		script := Run{Row: row, Kernel: "test", Policy: policy, Transfer: 1, Seed: 1}.script(two)
 		for _, text := range says {

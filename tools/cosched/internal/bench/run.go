@@ -131,6 +131,9 @@ func (r Run) script(t vm.Topology) string {
 		case r.Policy == "hard":
 			fmt.Fprintf(&s, "echo %s > %s/cpuset.cpus\n", home, dir)
 		case r.Policy.usesCosched():
+			if r.Policy == "auto" {
+				home = "auto"
+			}
 			fmt.Fprintf(&s, "echo %s > %s/cosched.cpus_preferred\n", home, dir)
 			if w := r.Policy.weights(); w != "" {
 				fmt.Fprintf(&s, "echo %s > %s/cosched.weights\n", w, dir)

@@ -66,7 +66,8 @@ type Row struct {
 }
 
 // Policy says how clusters are placed: "none"; "hard", by cpuset; "cosched", by
-// cosched.cpus_preferred, with "cosched PREFERRED ALLOWED" by cosched.weights too.
+// cosched.cpus_preferred, with "cosched PREFERRED ALLOWED" by cosched.weights too; "auto",
+// by the kernel.
 type Policy string
 
 // DefaultPolicies are those of a row that names none.
@@ -74,14 +75,14 @@ var DefaultPolicies = []Policy{"none", "hard", "cosched"}
 
 // weights of a policy, if it sets them.
 func (p Policy) weights() string {
-	w, _ := strings.CutPrefix(string(p), "cosched")
-	return strings.TrimSpace(w)
+	_, w, _ := strings.Cut(string(p), " ")
+	return w
 }
 
-func (p Policy) usesCosched() bool { return strings.HasPrefix(string(p), "cosched") }
+func (p Policy) usesCosched() bool { return p == "auto" || strings.HasPrefix(string(p), "cosched") }
 
 func (p Policy) check() error {
-	if p == "none" || p == "hard" || p == "cosched" {
+	if p == "none" || p == "hard" || p == "cosched" || p == "auto" {
 		return nil
 	}
 	f := strings.Fields(string(p))
@@ -93,7 +94,7 @@ func (p Policy) check() error {
 		}
 		return nil
 	}
-	return fmt.Errorf("no policy %q (there are none, hard, cosched, and cosched PREFERRED ALLOWED)", p)
+	return fmt.Errorf("no policy %q (there are none, hard, cosched, cosched PREFERRED ALLOWED, and auto)", p)
 }
 
 //go:embed suites/*.json
