@@ -16,7 +16,19 @@ import (
 
 	"cosched.io/cosched/internal/cosched"
 	"cosched.io/cosched/internal/cosched/coschedtest"
+	"cosched.io/cosched/internal/sample"
 )
+
+// treeVariable names the directory of a machine for tests: with it, the test binary is
+// the cosched command of that machine.
+const treeVariable = "COSCHED_TEST_TREE"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(treeVariable); dir != "" {
+		os.Exit(Main(coschedtest.At(dir), os.Args[1:], os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
 
 // call runs the command on a machine.
 func call(h cosched.Host, args ...string) (status int, stdout, stderr string) {
@@ -135,6 +147,21 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+func TestDump(t *testing.T) {
+	h := coschedtest.Host(t)
+	status, out, _ := call(h, "dump")
+	var now sample.Sample
+	if err := json.Unmarshal([]byte(out), &now); status != 0 || err != nil || len(now.Clusters) != 3 || now.Clusters[1].Home.String() != "0-3" || now.Clusters[1].Stat.WakeupsSpilled != 312 {
+		t.Errorf("%d, %v: %s", status, err, out)
+	}
+	if status, out, _ = call(h, "dump", "shop", "--json"); status != 0 || strings.Contains(out, "night") || !strings.Contains(out, "shop/till") {
+		t.Errorf("of shop: %d: %s", status, out)
+	}
+	if status, out, _ = call(h, "dump", "--openmetrics"); status != 0 || !strings.HasSuffix(out, "\n# EOF\n") || !strings.Contains(out, `{cluster="shop",placed="spilled"} 312`) {
+		t.Errorf("OpenMetrics: %d: %s", status, out)
+	}
+}
+
 func TestTopology(t *testing.T) {
 	h := coschedtest.Host(t)
 	status, out, _ := call(h, "topology")
@@ -220,6 +247,8 @@ func TestErrors(t *testing.T) {
 		{"stat none", 66, "no such cgroup"},
 		{"stat --count 2", 64, "are of --watch"},
 		{"stat --watch --interval 0s", 64, "at least 1ms"},
+		{"dump none", 66, "no such cgroup"},
+		{"dump --json --openmetrics", 64, "give one"},
 		{"completion tcsh", 64, `invalid argument "tcsh"`},
 		{"run true", 125, "give --home, --cluster or both"},
 		{"run --home 0", 125, "requires at least 1 arg"},
@@ -243,7 +272,7 @@ func TestErrors(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(h.Cgroup, "cosched")); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range []string{"ls", "tree", "stat", "stat shop", "create a", "set shop --home 0", "move shop 41"} {
+	for _, args := range []string{"ls", "tree", "stat", "stat shop", "dump", "create a", "set shop --home 0", "move shop 41"} {
 		status, _, errs := call(h, strings.Fields(args)...)
 		if status != 69 || !strings.Contains(errs, "CONFIG_CGROUP_COSCHED=y") {
 			t.Errorf("%s without the controller: %d: %s", args, status, errs)
@@ -265,7 +294,7 @@ func TestFullOutput(t *testing.T) {
 // Every verb has help with a synopsis, and all that print have --json.
 func TestHelp(t *testing.T) {
 	h := coschedtest.Host(t)
-	verbs := []string{"run", "create", "set", "move", "ls", "tree", "stat", "rm", "topology", "completion", "schedstat"}
+	verbs := []string{"run", "create", "set", "move", "ls", "tree", "stat", "dump", "rm", "topology", "completion", "schedstat"}
 	var have []string
 	for _, c := range New(h).Commands() {
 		have = append(have, c.Name())
@@ -283,7 +312,7 @@ func TestHelp(t *testing.T) {
 				t.Errorf("%s --help: a long line: %s", v, line)
 			}
 		}
-		if prints := slices.Contains([]string{"ls", "tree", "stat", "topology", "schedstat report", "schedstat diff"}, v); prints != strings.Contains(out, "--json") {
+		if prints := slices.Contains([]string{"ls", "tree", "stat", "dump", "topology", "schedstat report", "schedstat diff"}, v); prints != strings.Contains(out, "--json") {
 			t.Errorf("%s --help: --json is not where something is printed", v)
 		}
 	}
@@ -339,7 +368,7 @@ func build(t *testing.T, pkg string) string {
 func TestStart(t *testing.T) {
 	const limit = 50 * time.Millisecond
 	program := build(t, "cosched.io/cosched/cmd/cosched")
-	for _, verb := range []string{"run", "create", "set", "move", "ls", "tree", "stat", "rm", "topology", "completion", "schedstat"} {
+	for _, verb := range []string{"run", "create", "set", "move", "ls", "tree", "stat", "dump", "rm", "topology", "completion", "schedstat"} {
 		best := time.Hour
 		for range 5 {
 			c := exec.Command(program, verb, "--help")
@@ -377,7 +406,7 @@ func TestManPages(t *testing.T) {
 		return all
 	}
 	once, again := pages(), pages()
-	if len(once) != 15 {
+	if len(once) != 16 {
 		t.Errorf("%d pages", len(once))
 	}
 	for name, text := range once {

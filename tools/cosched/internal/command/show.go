@@ -149,8 +149,8 @@ time since the preference was set, and its share at home.`,
 	return cmd
 }
 
-// sample is what stat shows of one cluster.
-type sample struct {
+// shown is what stat shows of one cluster.
+type shown struct {
 	*cosched.Cluster
 	// Seconds that the counters of Since are of.
 	Seconds float64       `json:"seconds,omitempty"`
@@ -240,13 +240,13 @@ With --watch --json, each line is a list of clusters.`,
 }
 
 // samples reads one cluster with its load, or all of the base without.
-func samples(h cosched.Host, args []string) ([]*sample, error) {
+func samples(h cosched.Host, args []string) ([]*shown, error) {
 	if len(args) == 0 {
 		tree, err := below(h, nil)
-		all := []*sample{}
+		all := []*shown{}
 		for _, c := range cosched.Flat(tree) {
 			c.Children = nil
-			all = append(all, &sample{Cluster: c})
+			all = append(all, &shown{Cluster: c})
 		}
 		return all, err
 	}
@@ -259,11 +259,11 @@ func samples(h cosched.Host, args []string) ([]*sample, error) {
 		return nil, err
 	}
 	c.Load, err = h.ReadLoad(g)
-	return []*sample{{Cluster: c}}, err
+	return []*shown{{Cluster: c}}, err
 }
 
 // since fills in what was counted since earlier samples.
-func since(now, before []*sample, seconds float64) {
+func since(now, before []*shown, seconds float64) {
 	was := map[string]cosched.Stat{}
 	for _, s := range before {
 		was[s.Path] = s.Stat
@@ -278,7 +278,7 @@ func since(now, before []*sample, seconds float64) {
 	}
 }
 
-func statTable(w io.Writer, list []*sample) {
+func statTable(w io.Writer, list []*shown) {
 	table(w, func(w io.Writer) {
 		time := "CPUS"
 		if len(list) > 0 && list[0].Since == nil {

@@ -151,11 +151,11 @@ func TestParseStatErrors(t *testing.T) {
 		{"no value", strings.Replace(string(good), "pulled 19", "pulled", 1)},
 		{"negative", strings.Replace(string(good), "19", "-19", 1)},
 	} {
-		if s, err := ParseStat(tc.text); err == nil {
+		if s, err := ParseStat([]byte(tc.text)); err == nil {
 			t.Errorf("%s: %+v, want an error", tc.name, s)
 		}
 	}
-	if _, err := ParseStat(string(good) + "homes_chosen 7\n"); err != nil {
+	if _, err := ParseStat([]byte(string(good) + "homes_chosen 7\n")); err != nil {
 		t.Errorf("a key of a later kernel: %v", err)
 	}
 }
@@ -185,15 +185,15 @@ func TestParseLoadErrors(t *testing.T) {
 		"cpu home=1 util=1 runnable=1",
 		"cpu0 home=1 util runnable=1",
 	} {
-		if l, err := ParseLoad(in); err == nil {
+		if l, err := ParseLoad([]byte(in)); err == nil {
 			t.Errorf("ParseLoad(%q) = %+v, want an error", in, l)
 		}
 	}
-	l, err := ParseLoad("")
+	l, err := ParseLoad(nil)
 	if err != nil || len(l.LLCs) != 0 {
 		t.Errorf("no lines: %+v, %v", l, err)
 	}
-	if l, err = ParseLoad("node0 util=3\nllc0 cpus=0 home=0 util=1 runnable=2 new=x\n"); err != nil || len(l.LLCs) != 1 {
+	if l, err = ParseLoad([]byte("node0 util=3\nllc0 cpus=0 home=0 util=1 runnable=2 new=x\n")); err != nil || len(l.LLCs) != 1 {
 		t.Errorf("lines of a later kernel: %+v, %v", l, err)
 	}
 }
@@ -245,7 +245,7 @@ func FuzzParseStat(f *testing.F) {
 	b, _ := os.ReadFile("testdata/cgroup/shop/" + FileStat)
 	f.Add(string(b))
 	f.Fuzz(func(t *testing.T, s string) {
-		if st, err := ParseStat(s); err == nil && st.Sub(st) != (Stat{}) {
+		if st, err := ParseStat([]byte(s)); err == nil && st.Sub(st) != (Stat{}) {
 			t.Fatalf("%+v less itself is not nothing", st)
 		}
 	})
@@ -255,7 +255,7 @@ func FuzzParseLoad(f *testing.F) {
 	b, _ := os.ReadFile("testdata/cgroup/shop/" + FileLoad)
 	f.Add(string(b))
 	f.Fuzz(func(t *testing.T, s string) {
-		l, err := ParseLoad(s)
+		l, err := ParseLoad([]byte(s))
 		if err != nil {
 			return
 		}

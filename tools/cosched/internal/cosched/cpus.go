@@ -89,6 +89,12 @@ func (c CPUs) String() string {
 // MarshalText gives the list in the kernel's form, for JSON.
 func (c CPUs) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
+// UnmarshalText reads it.
+func (c *CPUs) UnmarshalText(text []byte) (err error) {
+	*c, err = ParseCPUs(string(text))
+	return err
+}
+
 // Has reports whether cpu is in the set.
 func (c CPUs) Has(cpu int) bool {
 	_, ok := slices.BinarySearch(c, cpu)

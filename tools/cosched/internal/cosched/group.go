@@ -105,7 +105,7 @@ func (g Group) Stat() (Stat, error) {
 	if err != nil {
 		return Stat{}, err
 	}
-	st, err := ParseStat(s)
+	st, err := ParseStat([]byte(s))
 	if err != nil {
 		return Stat{}, fmt.Errorf("%s: %w", g.Path(FileStat), err)
 	}
@@ -118,7 +118,7 @@ func (g Group) Load() (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
-	l, err := ParseLoad(s)
+	l, err := ParseLoad([]byte(s))
 	if err != nil {
 		return Load{}, fmt.Errorf("%s: %w", g.Path(FileLoad), err)
 	}

@@ -138,10 +138,17 @@ func (h Host) Existing(name string, enable bool) (Group, error) {
 
 // Name is how a cgroup is shown: relative to the base where it is below it.
 func (h Host) Name(g Group) string {
-	if base, err := h.Base(); err == nil {
-		if name, ok := strings.CutPrefix(string(g), string(base)+"/"); ok {
-			return name
-		}
+	base, err := h.Base()
+	if err != nil {
+		return string(g)
+	}
+	return g.NameIn(base)
+}
+
+// NameIn is Name with a base that is known.
+func (g Group) NameIn(base Group) string {
+	if name, ok := strings.CutPrefix(string(g), string(base)+"/"); ok {
+		return name
 	}
 	return string(g)
 }

@@ -23,24 +23,24 @@ func (h Host) Read(g Group) (*Cluster, error) {
 	c := &Cluster{Name: h.Name(g), Path: string(g), Type: h.kind(g)}
 	asked, err := g.read(FilePreferred)
 	if err != nil {
-		return nil, h.readProblem(g, err)
+		return nil, h.ReadProblem(g, err)
 	}
 	c.Asked = strings.TrimSpace(asked)
 	home, err := g.Effective()
 	if err != nil {
-		return nil, h.readProblem(g, err)
+		return nil, h.ReadProblem(g, err)
 	}
 	c.Home = home.String()
 	w, err := g.Weights()
 	if err != nil {
-		return nil, h.readProblem(g, err)
+		return nil, h.ReadProblem(g, err)
 	}
 	c.Weights = [2]int{w.Preferred, w.Allowed}
 	if c.Threads, err = g.Threads(); err != nil {
-		return nil, h.readProblem(g, err)
+		return nil, h.ReadProblem(g, err)
 	}
 	if c.Stat, err = g.Stat(); err != nil {
-		return nil, h.readProblem(g, err)
+		return nil, h.ReadProblem(g, err)
 	}
 	return c, nil
 }
@@ -49,11 +49,11 @@ func (h Host) Read(g Group) (*Cluster, error) {
 // meanwhile is left out.
 func (h Host) Tree(g Group) ([]*Cluster, error) {
 	children, err := g.children()
-	if gone(err) {
+	if Gone(err) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, h.readProblem(g, err)
+		return nil, h.ReadProblem(g, err)
 	}
 	var list []*Cluster
 	for _, child := range children {
@@ -61,7 +61,7 @@ func (h Host) Tree(g Group) ([]*Cluster, error) {
 			continue
 		}
 		c, err := h.Read(child)
-		if gone(err) {
+		if Gone(err) {
 			continue
 		}
 		if err != nil {
@@ -88,5 +88,5 @@ func Flat(tree []*Cluster) []*Cluster {
 // ReadLoad reads a cluster's decayed load.
 func (h Host) ReadLoad(g Group) (*Load, error) {
 	l, err := g.Load()
-	return &l, h.readProblem(g, err)
+	return &l, h.ReadProblem(g, err)
 }

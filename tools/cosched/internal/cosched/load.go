@@ -1,9 +1,10 @@
 package cosched
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 )
 
 // Load is the content of cosched.load: the decayed load of a cluster. Util and
@@ -31,85 +32,103 @@ type CPULoad struct {
 	Runnable uint64 `json:"runnable"`
 }
 
-// ParseLoad parses the content of cosched.load, whose lines are nested keyed:
-// a name, then KEY=VALUE pairs. Names and keys that it does not know are left
-// out, as a later kernel may add some.
-func ParseLoad(text string) (Load, error) {
-	var l Load
-	for line := range strings.Lines(text) {
-		f := strings.Fields(line)
-		if len(f) == 0 {
+// LoadLine is one line of cosched.load.
+type LoadLine struct {
+	LLC            bool   // of an LLC domain, else of a CPU
+	Number         int    // of the domain or the CPU
+	CPUs           []byte // online CPUs of the domain, a part of the text
+	Home           int
+	Util, Runnable uint64
+}
+
+// ScanLoad gives the lines of cosched.load, which are nested keyed: a name, then
+// KEY=VALUE pairs. Names and keys that it does not know are left out, as a later
+// kernel may add some.
+//
+// It allocates nothing: cosched top calls it a thousand times a second.
+func ScanLoad(text []byte, f func(LoadLine) error) error {
+	next := 0 // domains are numbered in their order
+	for line := range bytes.Lines(text) {
+		line = bytes.TrimSpace(line)
+		name, rest, _ := bytes.Cut(line, []byte(" "))
+		llc := bytes.HasPrefix(name, []byte("llc"))
+		if !llc && !bytes.HasPrefix(name, []byte("cpu")) {
 			continue
 		}
-		kv, err := pairs(f[1:])
-		if err != nil {
-			return Load{}, fmt.Errorf("line %q: %w", strings.TrimSpace(line), err)
+		l, err := loadLine(name, rest)
+		if err == nil && llc {
+			if l.LLC = true; l.Number != next {
+				err = fmt.Errorf("want llc%d here", next)
+			}
+			next++
 		}
-		switch {
-		case strings.HasPrefix(f[0], "llc"):
-			var d LLCLoad
-			d.Index, err = strconv.Atoi(f[0][len("llc"):])
-			if err == nil && d.Index != len(l.LLCs) {
-				err = fmt.Errorf("want llc%d here", len(l.LLCs))
-			}
-			if err == nil {
-				d.CPUs, err = ParseCPUs(kv["cpus"])
-			}
-			if err == nil {
-				var home uint64
-				home, err = number(kv, "home")
-				d.Home = int(home)
-			}
-			if err == nil && d.Home > len(d.CPUs) {
-				err = fmt.Errorf("home is larger than the domain")
-			}
-			if err == nil {
-				d.Util, d.Runnable, err = utilRunnable(kv)
-			}
-			l.LLCs = append(l.LLCs, d)
-		case strings.HasPrefix(f[0], "cpu"):
-			var c CPULoad
-			c.CPU, err = parseCPU(f[0][len("cpu"):])
-			if err == nil {
-				var home uint64
-				home, err = number(kv, "home")
-				c.Home = home != 0
-			}
-			if err == nil {
-				c.Util, c.Runnable, err = utilRunnable(kv)
-			}
-			l.CPUs = append(l.CPUs, c)
+		if err == nil {
+			err = f(l)
 		}
 		if err != nil {
-			return Load{}, fmt.Errorf("line %q: %w", strings.TrimSpace(line), err)
+			return fmt.Errorf("line %q: %w", line, err)
 		}
+	}
+	return nil
+}
+
+func loadLine(name, rest []byte) (l LoadLine, err error) {
+	// Not parseCPU, whose error would keep the text.
+	number, err := strconv.ParseUint(string(name[len("llc"):]), 10, 32)
+	if err != nil || number > maxCPU {
+		return l, fmt.Errorf("%q has no number", name)
+	}
+	l.Number = int(number)
+	var home, util, runnable bool
+	for len(rest) > 0 {
+		var pair []byte
+		pair, rest, _ = bytes.Cut(rest, []byte(" "))
+		key, val, ok := bytes.Cut(pair, []byte("="))
+		if !ok {
+			return l, fmt.Errorf("%q is not KEY=VALUE", pair)
+		}
+		var n uint64
+		switch string(key) {
+		case "cpus":
+			l.CPUs = val
+			continue
+		case "home", "util", "runnable":
+			if n, err = strconv.ParseUint(string(val), 10, 32); err != nil {
+				return l, fmt.Errorf("%s=%q is not a number", key, val)
+			}
+		}
+		switch string(key) {
+		case "home":
+			home, l.Home = true, int(n)
+		case "util":
+			util, l.Util = true, n
+		case "runnable":
+			runnable, l.Runnable = true, n
+		}
+	}
+	if !home || !util || !runnable {
+		return l, errors.New("want home, util and runnable")
 	}
 	return l, nil
 }
 
-func pairs(fields []string) (map[string]string, error) {
-	kv := make(map[string]string, len(fields))
-	for _, f := range fields {
-		k, v, ok := strings.Cut(f, "=")
-		if !ok {
-			return nil, fmt.Errorf("%q is not KEY=VALUE", f)
+// ParseLoad parses the content of cosched.load.
+func ParseLoad(text []byte) (Load, error) {
+	var l Load
+	err := ScanLoad(text, func(line LoadLine) error {
+		if !line.LLC {
+			l.CPUs = append(l.CPUs, CPULoad{line.Number, line.Home != 0, line.Util, line.Runnable})
+			return nil
 		}
-		kv[k] = v
-	}
-	return kv, nil
-}
-
-func number(kv map[string]string, key string) (uint64, error) {
-	n, err := strconv.ParseUint(kv[key], 10, 32)
+		cpus, err := ParseCPUs(string(line.CPUs))
+		if err == nil && line.Home > len(cpus) {
+			err = errors.New("home is larger than the domain")
+		}
+		l.LLCs = append(l.LLCs, LLCLoad{line.Number, cpus, line.Home, line.Util, line.Runnable})
+		return err
+	})
 	if err != nil {
-		return 0, fmt.Errorf("%s=%q is not a number", key, kv[key])
+		return Load{}, err
 	}
-	return n, nil
-}
-
-func utilRunnable(kv map[string]string) (util, runnable uint64, err error) {
-	if util, err = number(kv, "util"); err == nil {
-		runnable, err = number(kv, "runnable")
-	}
-	return util, runnable, err
+	return l, nil
 }

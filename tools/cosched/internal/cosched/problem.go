@@ -36,9 +36,9 @@ func problem(status int, err error, format string, args ...any) *Problem {
 	return &Problem{status, strings.Join(strings.Fields(text), " "), err}
 }
 
-// gone reports whether a cgroup was removed while it was looked at: its files
+// Gone reports whether a cgroup was removed while it was looked at: its files
 // cannot be opened any more, or an open one has lost its cgroup.
-func gone(err error) bool {
+func Gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV)
 }
 
@@ -49,7 +49,7 @@ func (h Host) writeProblem(g Group, file, value string, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case gone(err):
+	case Gone(err):
 		return problem(ExitNoInput, err, "%s is gone: the cgroup was removed meanwhile", path)
 	case errors.Is(err, fs.ErrPermission):
 		return problem(ExitNoPerm, err, "%s: permission denied: be root, or use a cgroup that was delegated to you", refused)
@@ -66,16 +66,16 @@ func (h Host) writeProblem(g Group, file, value string, err error) error {
 	return problem(ExitFailure, err, "%v", err)
 }
 
-// readProblem says why a file of the controller cannot be read.
-func (h Host) readProblem(g Group, err error) error {
+// ReadProblem says why a file of the controller cannot be read.
+func (h Host) ReadProblem(g Group, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, fs.ErrPermission):
 		return problem(ExitNoPerm, err, "%v: be root, or its owner", err)
-	case gone(err) && !g.exists():
+	case Gone(err) && !g.exists():
 		return problem(ExitNoInput, err, "%s was removed while it was shown", g)
-	case gone(err):
+	case Gone(err):
 		p := h.notEnabled(g, nil)
 		p.Err = err
 		return p
@@ -91,7 +91,7 @@ func (h Host) moveProblem(g Group, file string, id int, err error) error {
 		return nil
 	case errors.Is(err, syscall.ESRCH):
 		return problem(ExitNoInput, err, "%s: exited before it was moved", what)
-	case gone(err):
+	case Gone(err):
 		return problem(ExitNoInput, err, "%s: the cgroup was removed meanwhile", what)
 	case errors.Is(err, fs.ErrPermission):
 		return problem(ExitNoPerm, err, "%s: permission denied: needs the right to write cgroup.procs of the nearest cgroup above both, "+

@@ -29,7 +29,7 @@ func TestProblems(t *testing.T) {
 	move := func(err error) error { return h.moveProblem(g, fileProcs, 7, err) }
 	read := func(g Group) func(error) error {
 		return func(err error) error {
-			return h.readProblem(g, &fs.PathError{Op: "open", Path: g.Path(FileStat), Err: err})
+			return h.ReadProblem(g, &fs.PathError{Op: "open", Path: g.Path(FileStat), Err: err})
 		}
 	}
 	enable := func(err error) error { return h.notEnabled(g.child("c"), err) }

@@ -47,10 +47,7 @@ func Host(t testing.TB) cosched.Host {
 		}
 		Append(t, file, text)
 	}
-	h := cosched.Host{
-		Cgroup: filepath.Join(dir, "sys/fs/cgroup"), Sys: filepath.Join(dir, "sys"), Proc: filepath.Join(dir, "proc"), Root: true,
-		Writable: func(string) bool { return true },
-	}
+	h := At(dir)
 	h.Mkdir = func(path string) error {
 		if err := os.Mkdir(path, 0o755); err != nil {
 			return err
@@ -71,6 +68,15 @@ func Host(t testing.TB) cosched.Host {
 		return nil
 	}
 	return h
+}
+
+// At is a machine that was made in a directory before, as root sees it.
+func At(dir string) cosched.Host {
+	return cosched.Host{
+		Cgroup: filepath.Join(dir, "sys/fs/cgroup"), Sys: filepath.Join(dir, "sys"), Proc: filepath.Join(dir, "proc"), Root: true,
+		Writable: func(string) bool { return true },
+		Mkdir:    func(path string) error { return os.Mkdir(path, 0o755) },
+	}
 }
 
 // Append adds text to a file, which it makes if need be.

@@ -1,0 +1,192 @@
+package sample
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"cosched.io/cosched/internal/cosched"
+)
+
+// Interval is what happened between two samples, as it is shown.
+type Interval struct {
+	Time time.Time `json:"time"` // of the later sample
+	// Seconds is 0 if there is no earlier sample to compare with, or the machine was booted
+	// in between: then all rates are 0.
+	Seconds  float64 `json:"seconds"`
+	LLCs     []LLC   `json:"llcs"`
+	CPUs     []Idle  `json:"cpus"`
+	IdleCPUs float64 `json:"idle_cpus"` // sum over all CPUs
+	Total    Use     `json:"total"`
+	Clusters []Use   `json:"clusters"`
+}
+
+// LLC is a domain.
+type LLC struct {
+	CPUs cosched.CPUs `json:"cpus"`
+	Idle float64      `json:"idle_cpus"`
+}
+
+// Idle is a CPU.
+type Idle struct {
+	CPU  int     `json:"cpu"`
+	Idle float64 `json:"idle"` // share of time, 0 to 1
+}
+
+// Use is what a cluster did. Moves are per second.
+type Use struct {
+	Name    string       `json:"name"`
+	Path    string       `json:"path"`
+	State   State        `json:"state,omitempty"`
+	Asked   string       `json:"cpus_preferred"`
+	Home    cosched.CPUs `json:"home"`
+	Weights [2]int       `json:"weights"`
+	Threads int          `json:"threads"`
+
+	CPU float64 `json:"cpu"` // CPU time per second
+	// AtHome is the share of it at home in percent; none where there was no CPU time.
+	AtHome      *float64 `json:"at_home_percent"`
+	Wakeups     float64  `json:"wakeups_home"`
+	Spilled     float64  `json:"wakeups_spilled"`
+	Overflowed  float64  `json:"wakeups_overflowed"`
+	Returned    float64  `json:"strays_returned"`
+	Swapped     float64  `json:"strays_swapped"`
+	Pushed      float64  `json:"tasks_pushed"`
+	Pulled      float64  `json:"tasks_pulled"`
+	HomeChanges float64  `json:"home_changes"`
+
+	LLCs []LLCLoad         `json:"llcs"`
+	Load []cosched.CPULoad `json:"cpus"`
+}
+
+// State says that a cluster was not there all the time.
+type State string
+
+// The states but that of a cluster that was there all the time.
+const (
+	StateNew     State = "new"
+	StateRemoved State = "removed"
+)
+
+// Between says what happened from a sample, which may be none, to a later one. Clusters
+// are in the order of the later sample, those that are gone where they were.
+func Between(was, now *Sample) *Interval {
+	v := &Interval{Time: now.Time, Clusters: make([]Use, 0, len(now.Clusters)), CPUs: make([]Idle, 0, len(now.CPUs))}
+	if was != nil && was.Monotonic < now.Monotonic {
+		v.Seconds = float64(now.Monotonic-was.Monotonic) / 1e6
+	} else {
+		was = nil
+	}
+	total := Cluster{Figures: now.Total}
+	if was == nil {
+		v.Total = v.use(total, cosched.Stat{})
+	} else {
+		v.Total = v.use(total, was.Total.Stat)
+	}
+	v.cpus(was, now)
+	if was == nil {
+		for _, c := range now.Clusters {
+			v.Clusters = append(v.Clusters, v.use(c, cosched.Stat{}))
+		}
+		return v
+	}
+	// Both are sorted alike.
+	i, j := 0, 0
+	for i < len(was.Clusters) || j < len(now.Clusters) {
+		order := 0
+		if i == len(was.Clusters) {
+			order = 1
+		} else if j == len(now.Clusters) {
+			order = -1
+		} else {
+			order = comparePaths(was.Clusters[i].Path, now.Clusters[j].Path)
+		}
+		switch {
+		case order < 0:
+			u := v.use(was.Clusters[i], was.Clusters[i].Stat)
+			u.State, u.LLCs, u.Load = StateRemoved, []LLCLoad{}, []cosched.CPULoad{}
+			v.Clusters = append(v.Clusters, u)
+			i++
+		case order > 0:
+			u := v.use(now.Clusters[j], cosched.Stat{})
+			u.State = StateNew
+			v.Clusters = append(v.Clusters, u)
+			j++
+		default:
+			v.Clusters = append(v.Clusters, v.use(now.Clusters[j], was.Clusters[i].Stat))
+			i, j = i+1, j+1
+		}
+	}
+	return v
+}
+
+// comparePaths orders paths as a walk of the tree does: what is below a cgroup follows it,
+// before its neighbours.
+func comparePaths(a, b string) int {
+	for {
+		x, arest, amore := strings.Cut(a, "/")
+		y, brest, bmore := strings.Cut(b, "/")
+		switch {
+		case x != y:
+			return cmp.Compare(x, y)
+		case !amore || !bmore:
+			return cmp.Compare(len(a), len(b))
+		}
+		a, b = arest, brest
+	}
+}
+
+// use compares a cluster with earlier counters.
+func (v *Interval) use(c Cluster, was cosched.Stat) Use {
+	u := Use{
+		Name: c.Name, Path: c.Path, Asked: c.Asked, Home: c.Home, Weights: c.Weights, Threads: c.Threads,
+		LLCs: c.LLCs, Load: c.CPUs,
+	}
+	if v.Seconds == 0 {
+		return u
+	}
+	if was.PreferredUsec > c.Stat.PreferredUsec || was.OutsideUsec > c.Stat.OutsideUsec {
+		was = cosched.Stat{} // another cluster of that name
+	}
+	d := c.Stat.Sub(was)
+	per := func(n uint64) float64 { return float64(n) / v.Seconds }
+	u.CPU = per(d.PreferredUsec+d.OutsideUsec) / 1e6
+	if p, ok := d.HomeShare(); ok {
+		u.AtHome = &p
+	}
+	u.Wakeups, u.Spilled, u.Overflowed = per(d.WakeupsHome), per(d.WakeupsSpilled), per(d.WakeupsOverflowed)
+	u.Returned, u.Swapped = per(d.StraysReturned), per(d.StraysSwapped)
+	u.Pushed, u.Pulled, u.HomeChanges = per(d.TasksPushed), per(d.TasksPulled), per(d.HomeChanges)
+	return u
+}
+
+// cpus says how idle each CPU was, by the kernel's own account of it: its idle time over
+// all of its time, which leaves out the error of when the two samples were taken.
+func (v *Interval) cpus(was, now *Sample) {
+	v.LLCs = make([]LLC, len(now.LLCs))
+	for i, cpus := range now.LLCs {
+		v.LLCs[i].CPUs = cpus
+	}
+	for _, c := range now.CPUs {
+		idle := 0.0
+		if was != nil {
+			i, ok := slices.BinarySearchFunc(was.CPUs, c.CPU, func(b CPU, n int) int { return b.CPU - n })
+			// Idle time can go back when a CPU went offline.
+			if ok && c.Idle >= was.CPUs[i].Idle && c.Busy >= was.CPUs[i].Busy {
+				b := was.CPUs[i]
+				if all := c.Idle - b.Idle + c.Busy - b.Busy; all > 0 {
+					idle = float64(c.Idle-b.Idle) / float64(all)
+				}
+			}
+		}
+		v.CPUs = append(v.CPUs, Idle{c.CPU, idle})
+		v.IdleCPUs += idle
+		for i := range v.LLCs {
+			if v.LLCs[i].CPUs.Has(c.CPU) {
+				v.LLCs[i].Idle += idle
+				break
+			}
+		}
+	}
+}

@@ -1,0 +1,119 @@
+package sample
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"cosched.io/cosched/internal/cosched"
+)
+
+// family is one metric: its name, type, unit and help, and its points.
+type family struct {
+	name, kind, unit, help string
+	points                 func(*Sample, func(value float64, labels ...string))
+}
+
+// counter is a metric with a point for each cluster.
+func counter(f func(cosched.Stat) uint64, labels ...string) func(*Sample, func(float64, ...string)) {
+	return func(s *Sample, point func(float64, ...string)) {
+		for _, c := range s.Clusters {
+			point(float64(f(c.Stat)), append([]string{"cluster", c.Name}, labels...)...)
+		}
+	}
+}
+
+// each is the metrics of several kinds of an event.
+func each(all ...func(*Sample, func(float64, ...string))) func(*Sample, func(float64, ...string)) {
+	return func(s *Sample, point func(float64, ...string)) {
+		for _, f := range all {
+			f(s, point)
+		}
+	}
+}
+
+var families = []family{
+	{"cosched_cluster", "info", "", "A cluster: its cgroup, the home asked for and the one in force, its weights.", func(s *Sample, point func(float64, ...string)) {
+		for _, c := range s.Clusters {
+			point(1, "cluster", c.Name, "path", c.Path, "cpus_preferred", c.Asked, "home", c.Home.String(), "weights", fmt.Sprintf("%d:%d", c.Weights[0], c.Weights[1]))
+		}
+	}},
+	{"cosched_threads", "gauge", "", "Threads in the cgroup itself.", func(s *Sample, point func(float64, ...string)) {
+		for _, c := range s.Clusters {
+			point(float64(c.Threads), "cluster", c.Name)
+		}
+	}},
+	{"cosched_cpu_seconds", "counter", "seconds", "CPU time at home and outside of it.", func(s *Sample, point func(float64, ...string)) {
+		for _, c := range s.Clusters {
+			point(float64(c.Stat.PreferredUsec)/1e6, "cluster", c.Name, "where", "home")
+			point(float64(c.Stat.OutsideUsec)/1e6, "cluster", c.Name, "where", "outside")
+		}
+	}},
+	{"cosched_wakeups", "counter", "", "Wakeups, forks and execs by where they were placed.", each(
+		counter(func(s cosched.Stat) uint64 { return s.WakeupsHome }, "placed", "home"),
+		counter(func(s cosched.Stat) uint64 { return s.WakeupsSpilled }, "placed", "spilled"),
+		counter(func(s cosched.Stat) uint64 { return s.WakeupsOverflowed }, "placed", "overflowed"))},
+	{"cosched_strays", "counter", "", "Running strays that came home, by themselves or in exchange for another task.", each(
+		counter(func(s cosched.Stat) uint64 { return s.StraysReturned }, "how", "returned"),
+		counter(func(s cosched.Stat) uint64 { return s.StraysSwapped }, "how", "swapped"))},
+	{"cosched_tasks_moved_out", "counter", "", "Tasks that left home while they ran (pushed), or were taken out by the load balancer (pulled).", each(
+		counter(func(s cosched.Stat) uint64 { return s.TasksPushed }, "how", "pushed"),
+		counter(func(s cosched.Stat) uint64 { return s.TasksPulled }, "how", "pulled"))},
+	{"cosched_home_changes", "counter", "", "Changes of the home in force.", counter(func(s cosched.Stat) uint64 { return s.HomeChanges })},
+	{"cosched_load_cpus", "gauge", "cpus", "CPUs' worth of running on an LLC domain, decayed.", func(s *Sample, point func(float64, ...string)) {
+		for _, c := range s.Clusters {
+			for _, l := range c.LLCs {
+				point(float64(l.Util)/1024, "cluster", c.Name, "llc", fmt.Sprint(l.LLC))
+			}
+		}
+	}},
+	{"cosched_runnable_threads", "gauge", "threads", "Threads that ran or waited on an LLC domain, decayed.", func(s *Sample, point func(float64, ...string)) {
+		for _, c := range s.Clusters {
+			for _, l := range c.LLCs {
+				point(float64(l.Runnable)/1024, "cluster", c.Name, "llc", fmt.Sprint(l.LLC))
+			}
+		}
+	}},
+	{"cosched_home_cpus", "gauge", "cpus", "CPUs of an LLC domain that are home.", func(s *Sample, point func(float64, ...string)) {
+		for _, c := range s.Clusters {
+			for _, l := range c.LLCs {
+				point(float64(l.Home), "cluster", c.Name, "llc", fmt.Sprint(l.LLC))
+			}
+		}
+	}},
+	{"cosched_machine_cpu_seconds", "counter", "seconds", "Time that each CPU was idle and busy, with anything.", func(s *Sample, point func(float64, ...string)) {
+		for _, c := range s.CPUs {
+			point(float64(c.Idle)/1e6, "cpu", fmt.Sprint(c.CPU), "mode", "idle")
+			point(float64(c.Busy)/1e6, "cpu", fmt.Sprint(c.CPU), "mode", "busy")
+		}
+	}},
+}
+
+// suffixes are what a type of metric adds to the names of its points.
+var suffixes = map[string]string{"counter": "_total", "info": "_info", "gauge": ""}
+
+// escape is for the values of labels.
+var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+
+// OpenMetrics writes a sample in OpenMetrics 1.0 text format. The
+// library that has it, Prometheus's, brings protocol buffers for these few lines.
+func (s *Sample) OpenMetrics(w io.Writer) {
+	for _, f := range families {
+		fmt.Fprintf(w, "# TYPE %s %s\n", f.name, f.kind)
+		if f.unit != "" {
+			fmt.Fprintf(w, "# UNIT %s %s\n", f.name, f.unit)
+		}
+		fmt.Fprintf(w, "# HELP %s %s\n", f.name, f.help)
+		f.points(s, func(value float64, labels ...string) {
+			fmt.Fprintf(w, "%s%s{", f.name, suffixes[f.kind])
+			for i := 0; i < len(labels); i += 2 {
+				if i > 0 {
+					fmt.Fprint(w, ",")
+				}
+				fmt.Fprintf(w, `%s="%s"`, labels[i], escape.Replace(labels[i+1]))
+			}
+			fmt.Fprintf(w, "} %v\n", value)
+		})
+	}
+	fmt.Fprintln(w, "# EOF")
+}

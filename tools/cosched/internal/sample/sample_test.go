@@ -1,0 +1,348 @@
+package sample_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"cosched.io/cosched/internal/cosched"
+	"cosched.io/cosched/internal/cosched/coschedtest"
+	"cosched.io/cosched/internal/sample"
+)
+
+func open(t *testing.T, h cosched.Host, name string) *sample.Sampler {
+	t.Helper()
+	s, err := sample.New(h, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+func read(t *testing.T, s *sample.Sampler) *sample.Sample {
+	t.Helper()
+	now, err := s.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return now
+}
+
+func clusters(s *sample.Sample) string {
+	var names []string
+	for _, c := range s.Clusters {
+		names = append(names, c.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+func TestRead(t *testing.T) {
+	h := coschedtest.Host(t)
+	now := read(t, open(t, h, ""))
+	if got := clusters(now); got != "night shop shop/till" {
+		t.Errorf("clusters %s", got)
+	}
+	shop := now.Clusters[1]
+	if shop.Asked != "0-3" || shop.Home.String() != "0-3" || shop.Weights != [2]int{4, 1000} || shop.Threads != 2 || shop.Stat.WakeupsSpilled != 312 {
+		t.Errorf("%+v", shop)
+	}
+	if want := []sample.LLCLoad{{LLC: 0, Home: 4, Util: 2040, Runnable: 2050}, {LLC: 1, Util: 512, Runnable: 512}}; !reflect.DeepEqual(shop.LLCs, want) {
+		t.Errorf("%+v", shop.LLCs)
+	}
+	if want := (cosched.CPULoad{CPU: 5, Util: 512, Runnable: 512}); len(shop.CPUs) != 3 || shop.CPUs[2] != want {
+		t.Errorf("%+v", shop.CPUs)
+	}
+	if fmt.Sprint(now.LLCs) != "[0-3 4-7]" || len(now.CPUs) != 8 || now.CPUs[7] != (sample.CPU{CPU: 7, Idle: 91_000_000, Busy: 6_050_000}) {
+		t.Errorf("%v %+v", now.LLCs, now.CPUs)
+	}
+	if got := clusters(read(t, open(t, h, "shop"))); got != "shop shop/till" {
+		t.Errorf("of shop: %s", got)
+	}
+	// The root has no figures: the sum of those below that are not below each other.
+	root := read(t, open(t, h, h.Cgroup))
+	if got := clusters(root); !strings.HasSuffix(got, "/cosched night shop shop/till") {
+		t.Errorf("of all: %s", got)
+	}
+	if root.Total.Stat != root.Clusters[0].Stat {
+		t.Errorf("total %+v", root.Total.Stat)
+	}
+}
+
+// What changes is seen at the next sample: counters, homes, clusters made and removed.
+func TestReadAgain(t *testing.T) {
+	h := coschedtest.Host(t)
+	dir := filepath.Join(h.Cgroup, "cosched/shop")
+	s := open(t, h, "")
+	read(t, s)
+	for file, text := range map[string]string{"cosched.weights": "5 6\n", "cosched.cpus_preferred": "4-7\n", "cosched.cpus_preferred.effective": "4-7\n", "cgroup.threads": "1\n2\n3\n"} {
+		coschedtest.Replace(t, filepath.Join(dir, file), text)
+	}
+	now := read(t, s)
+	if c := now.Clusters[1]; c.Weights != [2]int{5, 6} || c.Asked != "4-7" || c.Home.String() != "4-7" || c.Threads != 3 {
+		t.Errorf("%+v", c)
+	}
+	if err := os.CopyFS(filepath.Join(h.Cgroup, "cosched/annex"), os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(h.Cgroup, "cosched/night")); err != nil {
+		t.Fatal(err)
+	}
+	if got := clusters(read(t, s)); got != "annex annex/till shop shop/till" {
+		t.Errorf("clusters %s", got)
+	}
+	// Half gone.
+	if err := os.Remove(filepath.Join(h.Cgroup, "cosched/annex/till/cosched.cpus_preferred.effective")); err != nil {
+		t.Fatal(err)
+	}
+	if got := clusters(read(t, s)); got != "annex shop shop/till" {
+		t.Errorf("clusters %s", got)
+	}
+	if err := os.RemoveAll(filepath.Join(h.Cgroup, "cosched")); err != nil {
+		t.Fatal(err)
+	}
+	if now = read(t, s); len(now.Clusters) != 0 || fmt.Sprint(now.LLCs) != "[0-3 4-7]" || now.Total.Stat != (cosched.Stat{}) {
+		t.Errorf("without clusters: %+v", now)
+	}
+}
+
+func TestReadProblems(t *testing.T) {
+	h := coschedtest.Host(t)
+	dir := filepath.Join(h.Cgroup, "cosched/shop")
+	s := open(t, h, "shop")
+	read(t, s)
+	for _, tc := range []struct{ file, text string }{
+		{"cosched.cpus_preferred.effective", "4-\n"}, {"cosched.weights", "1\n"}, {"cosched.load", "llc0\n"}, {"cosched.stat", "x 1\n"},
+	} {
+		old, err := os.ReadFile(filepath.Join(dir, tc.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		coschedtest.Replace(t, filepath.Join(dir, tc.file), tc.text)
+		if _, err := s.Read(); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, tc.file)) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", tc.file, err)
+		}
+		coschedtest.Replace(t, filepath.Join(dir, tc.file), string(old))
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	var p *cosched.Problem
+	if _, err := s.Read(); !errors.As(err, &p) || p.Status != cosched.ExitNoInput || !errors.Is(err, fs.ErrNotExist) || p.Text != dir+" was removed while it was shown" {
+		t.Errorf("removed: %v", err)
+	}
+	for name, status := range map[string]int{"none": cosched.ExitNoInput, "..": cosched.ExitUsage} {
+		if _, err := sample.New(h, name); !errors.As(err, &p) || p.Status != status {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	coschedtest.Replace(t, filepath.Join(h.Cgroup, "cgroup.controllers"), "cpu\n")
+	if err := os.RemoveAll(filepath.Join(h.Cgroup, "cosched")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sample.New(h, ""); !errors.As(err, &p) || p.Status != cosched.ExitUnavailable {
+		t.Errorf("no controller: %v", err)
+	}
+}
+
+// With fewer files than two for each cluster it reads the same.
+func TestFewFiles(t *testing.T) {
+	l := coschedtest.NewLarge(t, t.TempDir(), 200, 16, 4)
+	all := open(t, l.Host, "")
+	want := read(t, all)
+	all.Close()
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	few := old
+	few.Cur = 300
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &old) }()
+	s := open(t, l.Host, "")
+	for range 2 {
+		if now := read(t, s); !reflect.DeepEqual(now.Clusters, want.Clusters) {
+			t.Error("the clusters differ")
+		}
+	}
+}
+
+// io gives how often the process has read, and how much.
+func io(t *testing.T) (calls, bytes int) {
+	text, err := os.ReadFile("/proc/self/io")
+	if err != nil {
+		t.Skip(err)
+	}
+	if _, err := fmt.Sscanf(string(text), "rchar: %d\nwchar: %d\nsyscr: %d", &bytes, new(int), &calls); err != nil {
+		t.Fatal(err)
+	}
+	return calls, bytes
+}
+
+// The work of a sample of 1,000 clusters on 256 CPUs, in what does not depend on the
+// machine: its time is in Documentation/admin-guide/cosched-command.rst.
+func TestWork(t *testing.T) {
+	const n = 1000
+	l := coschedtest.NewLarge(t, t.TempDir(), n, 256, 8)
+	s := open(t, l.Host, "")
+	last := read(t, s)
+	if len(last.Clusters) != n || len(last.CPUs) != 256 || len(last.LLCs) != 32 {
+		t.Fatalf("%d clusters, %d CPUs, %d LLC domains", len(last.Clusters), len(last.CPUs), len(last.LLCs))
+	}
+	// Two reads, one of them to see the end, of each of: two files of each cluster; four of
+	// 100 of them; and of the machine a few.
+	const most = 2 * (2*n + 4*100 + 10)
+	for i := range 3 {
+		l.Step(t)
+		before, read0 := io(t)
+		now := read(t, s)
+		after, read1 := io(t)
+		if calls := after - before; calls > most {
+			t.Errorf("sample %d: %d reads, want at most %d", i, calls, most)
+		}
+		// The text of the files, 2 KiB for each cluster, is read once.
+		if per := (read1 - read0) / n; per > 3000 {
+			t.Errorf("sample %d: %d bytes for each cluster", i, per)
+		}
+		if slices.EqualFunc(now.Clusters, last.Clusters, func(a, b sample.Cluster) bool { return a.Stat == b.Stat }) {
+			t.Error("nothing changed")
+		}
+		last = now
+	}
+	// In ten samples the tree is read once. One for each line of a file would be 40,000.
+	if allocs := testing.AllocsPerRun(10, func() { read(t, s) }); allocs > 10*n {
+		t.Errorf("%v allocations", allocs)
+	} else {
+		t.Logf("%v allocations", allocs)
+	}
+}
+
+func BenchmarkRead(b *testing.B) {
+	l := coschedtest.NewLarge(b, b.TempDir(), 1000, 256, 8)
+	s, err := sample.New(l.Host, "")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	var was *sample.Sample
+	b.ReportAllocs()
+	for b.Loop() {
+		now, err := s.Read()
+		if err != nil {
+			b.Fatal(err)
+		}
+		sample.Between(was, now)
+		was = now
+	}
+}
+
+func TestBetween(t *testing.T) {
+	stat := func(home, outside, spilled, returned uint64) sample.Figures {
+		return sample.Figures{Stat: cosched.Stat{PreferredUsec: home, OutsideUsec: outside, WakeupsSpilled: spilled, StraysReturned: returned}}
+	}
+	llcs := []cosched.CPUs{{0, 1}, {2, 3}}
+	was := &sample.Sample{
+		Monotonic: 1_000_000, LLCs: llcs, Total: stat(0, 0, 100, 0),
+		CPUs:     []sample.CPU{{CPU: 0, Idle: 1000, Busy: 1000}, {CPU: 1, Idle: 1000}, {CPU: 2, Idle: 5000}},
+		Clusters: []sample.Cluster{{Path: "/a", Figures: stat(100, 100, 10, 1)}, {Path: "/a/b"}, {Path: "/a.b"}, {Path: "/c", Figures: stat(9_000_000, 0, 9, 9)}},
+	}
+	now := &sample.Sample{
+		Monotonic: 3_000_000, LLCs: llcs, Total: stat(4_000_000, 0, 104, 0),
+		CPUs:     []sample.CPU{{CPU: 0, Idle: 1500, Busy: 2500}, {CPU: 1, Idle: 3000}, {CPU: 2, Idle: 4000}, {CPU: 3, Idle: 4000}},
+		Clusters: []sample.Cluster{{Path: "/a", Figures: stat(1_500_100, 500_100, 16, 5)}, {Path: "/a/c", Figures: stat(1, 0, 8, 0)}, {Path: "/a.b"}, {Path: "/c", Figures: stat(2_000_000, 0, 1, 0)}},
+	}
+	v := sample.Between(was, now)
+	if v.Seconds != 2 || v.Total.CPU != 2 || v.Total.Spilled != 2 {
+		t.Errorf("%v s, total %+v", v.Seconds, v.Total)
+	}
+	got := ""
+	for _, u := range v.Clusters {
+		home := "-"
+		if u.AtHome != nil {
+			home = strconv.FormatFloat(*u.AtHome, 'f', 0, 64)
+		}
+		got += fmt.Sprintf("%s%s %.1f %s %v %v\n", u.Path, u.State, u.CPU, home, u.Spilled, u.Returned)
+	}
+	want := "/a 1.0 75 3 2\n/a/bremoved 0.0 - 0 0\n/a/cnew 0.0 100 4 0\n/a.b 0.0 - 0 0\n/c 1.0 100 0.5 0\n"
+	if got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	// 500 of 2000, all, and two that cannot be told: 2's time went back, 3 is new.
+	if got := fmt.Sprint(v.CPUs, v.IdleCPUs, v.LLCs[0].Idle, v.LLCs[1].Idle); got != "[{0 0.25} {1 1} {2 0} {3 0}] 1.25 1.25 0" {
+		t.Error(got)
+	}
+	// The first, and the first after a boot.
+	for _, v := range []*sample.Interval{sample.Between(nil, now), sample.Between(now, was)} {
+		if v.Seconds != 0 || v.Total.CPU != 0 || v.IdleCPUs != 0 || len(v.Clusters) != 4 || v.Clusters[0].State != "" || v.Clusters[0].AtHome != nil {
+			t.Errorf("%+v", v)
+		}
+	}
+}
+
+// Lines of the text format, as its ABNF has them.
+var (
+	metaLine  = regexp.MustCompile(`^# (TYPE|UNIT|HELP) ([a-z_]+) (.+)$`)
+	pointLine = regexp.MustCompile(`^([a-z_]+)\{([a-z_]+="([^"\\]|\\.)*"(,[a-z_]+="([^"\\]|\\.)*")*)\} ([0-9.e+-]+)$`)
+)
+
+func TestOpenMetrics(t *testing.T) {
+	h := coschedtest.Host(t)
+	now := read(t, open(t, h, ""))
+	now.Clusters[0].Name = "a \"b\" \\ c\n"
+	var b bytes.Buffer
+	now.OpenMetrics(&b)
+	lines := strings.Split(b.String(), "\n")
+	if n := len(lines); lines[n-1] != "" || lines[n-2] != "# EOF" {
+		t.Fatalf("ends with %q", lines[n-2:])
+	}
+	types, family := map[string]string{}, ""
+	seen := map[string]bool{}
+	for _, line := range lines[:len(lines)-2] {
+		if m := metaLine.FindStringSubmatch(line); m != nil {
+			if m[1] == "TYPE" {
+				family = m[2]
+				if types[family] != "" {
+					t.Errorf("%s is there twice", family)
+				}
+				types[family] = m[3]
+			}
+			if m[2] != family || m[1] == "UNIT" && !strings.HasSuffix(family, "_"+m[3]) {
+				t.Errorf("misplaced %q", line)
+			}
+			continue
+		}
+		m := pointLine.FindStringSubmatch(line)
+		if m == nil {
+			t.Errorf("bad line %q", line)
+			continue
+		}
+		if suffix := map[string]string{"counter": "_total", "info": "_info"}[types[family]]; m[1] != family+suffix {
+			t.Errorf("%s in the family %s", m[1], family)
+		}
+		if seen[m[1]+m[2]] {
+			t.Errorf("%s is there twice", line)
+		}
+		seen[m[1]+m[2]] = true
+	}
+	for _, want := range []string{
+		`cosched_wakeups_total{cluster="shop",placed="spilled"} 312`, `cosched_cpu_seconds_total{cluster="shop",where="home"} 12.034567`,
+		`cosched_threads{cluster="a \"b\" \\ c\n"} 0`, `cosched_load_cpus{cluster="shop",llc="1"} 0.5`, `cosched_machine_cpu_seconds_total{cpu="7",mode="idle"} 91`,
+	} {
+		if !slices.Contains(lines, want) {
+			t.Errorf("no line %s", want)
+		}
+	}
+}

@@ -1,0 +1,470 @@
+package sample
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"cosched.io/cosched/internal/cosched"
+)
+
+// Sampler reads samples of the clusters below a cgroup.
+//
+// What it costs is the budget of cosched top: 5 % of a CPU with 1,000 clusters, once a
+// second, 50 us for each. So the two files that change all the time stay open, and are read
+// with one system call each; the others, and the tree, are looked at as needed and in turn.
+type Sampler struct {
+	host cosched.Host
+	base cosched.Group
+	top  cosched.Group
+	self bool // the top is one of the clusters
+
+	groups []*group // in the order in which they are shown
+	total  *group   // the top's figures, where it has any
+	rounds int
+	tree   []byte // cgroup.stat of the top when the tree was last read
+	turn   int    // whose other files are next
+	room   int    // how many files more may stay open
+	buf    []byte
+}
+
+// group is what is known of a cluster between samples.
+type group struct {
+	path cosched.Group
+	Cluster
+	stat, load int  // file descriptors, closed when negative
+	known      bool // the other files were read
+}
+
+const (
+	// slow is how many clusters' slowly changing files (home, weights, threads) are read
+	// each time: all of an ordinary host's, so that they are never old. Of 1,000 clusters,
+	// which makes 400 files of 10 us, they are at most 10 samples old; a home that changed
+	// shows in the counters and is read at once.
+	slow = 100
+	// rescan is after how many samples the tree is read though the number of cgroups in it
+	// is the same: for cgroups that were given the controller meanwhile.
+	rescan = 10
+	// spare is how many of the files that a process may have open are left for all else.
+	spare = 64
+)
+
+// New makes a sampler of the clusters below a cgroup, by name or path, itself included,
+// or of those of the base.
+func New(h cosched.Host, name string) (*Sampler, error) {
+	s := &Sampler{host: h, buf: make([]byte, 1<<16)}
+	var err error
+	if err = h.HasController(); err != nil {
+		return nil, err
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return nil, os.NewSyscallError("getrlimit", err)
+	}
+	s.room = int(min(limit.Cur, 1<<20)) - spare
+	if s.base, err = h.Base(); name == "" {
+		s.top = s.base
+	} else if s.top, err = h.Find(name); err == nil && s.top != cosched.Group(h.Cgroup) {
+		s.top, err = h.Existing(name, false)
+		s.self = true
+	}
+	return s, err
+}
+
+// Top is the cgroup whose clusters are read.
+func (s *Sampler) Top() string { return string(s.top) }
+
+// Close closes all files.
+func (s *Sampler) Close() {
+	for _, g := range s.groups {
+		s.close(g)
+	}
+	if s.total != nil {
+		s.close(s.total)
+	}
+	s.groups, s.total, s.tree = nil, nil, nil
+}
+
+func (s *Sampler) close(g *group) {
+	s.closeFile(&g.stat)
+	s.closeFile(&g.load)
+}
+
+func (s *Sampler) closeFile(fd *int) {
+	if *fd >= 0 {
+		_ = unix.Close(*fd)
+		*fd = -1
+		s.room++
+	}
+}
+
+// Read takes a sample. A cluster that is removed meanwhile is left out; that the one asked
+// for is gone is an error that is fs.ErrNotExist.
+func (s *Sampler) Read() (*Sample, error) {
+	if err := s.readTree(); err != nil {
+		return nil, err
+	}
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return nil, os.NewSyscallError("clock_gettime", err)
+	}
+	now := &Sample{Time: time.Now(), Monotonic: uint64(ts.Nano() / 1000), Clusters: make([]Cluster, 0, len(s.groups))}
+	if err := s.readCPUs(now); err != nil {
+		return nil, err
+	}
+	var a arena
+	for i, g := range s.groups {
+		due := (i-s.turn+len(s.groups))%len(s.groups) < slow
+		err := s.readGroup(g, &a, due)
+		if cosched.Gone(err) {
+			s.tree = nil // look again
+			if s.self && i == 0 {
+				return nil, s.gone(err)
+			}
+			continue
+		}
+		if err != nil {
+			return nil, s.host.ReadProblem(g.path, err)
+		}
+		now.Clusters = append(now.Clusters, g.Cluster)
+	}
+	if len(s.groups) > 0 {
+		s.turn = (s.turn + slow) % len(s.groups)
+	}
+	if s.total != nil {
+		err := s.readFigures(s.total, &a)
+		if err != nil && !cosched.Gone(err) {
+			return nil, s.host.ReadProblem(s.total.path, err)
+		}
+		now.Total = s.total.Figures
+	} else {
+		now.Total = sum(now.Clusters)
+	}
+	now.LLCs = a.domains
+	if now.LLCs == nil {
+		// No cluster says what domains there are.
+		llcs, err := cosched.LLCs(filepath.Join(s.host.Sys, "devices/system/cpu"))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		now.LLCs = append([]cosched.CPUs{}, llcs...)
+	}
+	return now, nil
+}
+
+func (s *Sampler) gone(err error) error {
+	return &cosched.Problem{Status: cosched.ExitNoInput, Text: string(s.top) + " was removed while it was shown", Err: errors.Join(err, fs.ErrNotExist)}
+}
+
+// sum adds up clusters that are not below another one. It is for the root, which has no
+// figures of its own.
+func sum(clusters []Cluster) (f Figures) {
+	f.LLCs, f.CPUs = []LLCLoad{}, []cosched.CPULoad{}
+	above := "/"
+	for _, c := range clusters {
+		if strings.HasPrefix(c.Path, above) && above != "/" {
+			continue
+		}
+		above = c.Path + "/"
+		f.Stat = f.Stat.Add(c.Stat)
+		for _, l := range c.LLCs {
+			i, ok := slices.BinarySearchFunc(f.LLCs, l.LLC, func(have LLCLoad, n int) int { return have.LLC - n })
+			if !ok {
+				f.LLCs = slices.Insert(f.LLCs, i, LLCLoad{LLC: l.LLC})
+			}
+			f.LLCs[i].Util += l.Util
+			f.LLCs[i].Runnable += l.Runnable
+		}
+		for _, l := range c.CPUs {
+			i, ok := slices.BinarySearchFunc(f.CPUs, l.CPU, func(have cosched.CPULoad, n int) int { return have.CPU - n })
+			if !ok {
+				f.CPUs = slices.Insert(f.CPUs, i, cosched.CPULoad{CPU: l.CPU})
+			}
+			f.CPUs[i].Util += l.Util
+			f.CPUs[i].Runnable += l.Runnable
+		}
+	}
+	return f
+}
+
+// readTree finds the clusters. The kernel counts the cgroups below one in its cgroup.stat;
+// while that is the same and none of ours is gone, none was made either.
+func (s *Sampler) readTree() error {
+	count, err := s.readFile(filepath.Join(string(s.top), "cgroup.stat"))
+	s.rounds++
+	if err == nil && s.tree != nil && bytes.Equal(count, s.tree) && s.rounds%rescan != 0 {
+		return nil
+	}
+	s.tree = nil
+	if err == nil {
+		s.tree = bytes.Clone(count)
+	}
+	known := map[cosched.Group]*group{}
+	for _, g := range s.groups {
+		known[g.path] = g
+	}
+	s.groups = s.groups[:0]
+	if s.self {
+		if !s.top.Enabled() {
+			return s.gone(nil)
+		}
+		s.add(s.top, known)
+	}
+	err = s.walk(s.top, known)
+	for _, g := range known {
+		s.close(g)
+	}
+	if s.total == nil && s.top.Enabled() {
+		s.total = s.newGroup(s.top)
+	} else if s.total != nil && !s.top.Enabled() {
+		s.close(s.total)
+		s.total = nil
+	}
+	if err != nil && !cosched.Gone(err) {
+		return s.host.ReadProblem(s.top, err)
+	}
+	return nil
+}
+
+// walk adds the clusters below a cgroup, in the order of their names.
+func (s *Sampler) walk(g cosched.Group, known map[cosched.Group]*group) error {
+	entries, err := os.ReadDir(string(g))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		child := cosched.Group(g.Path(e.Name()))
+		if known[child] == nil && !child.Enabled() {
+			continue // so is none below
+		}
+		s.add(child, known)
+		if err := s.walk(child, known); err != nil && !cosched.Gone(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Sampler) add(path cosched.Group, known map[cosched.Group]*group) {
+	g := known[path]
+	if g == nil {
+		g = s.newGroup(path)
+	}
+	delete(known, path)
+	s.groups = append(s.groups, g)
+}
+
+func (s *Sampler) newGroup(path cosched.Group) *group {
+	return &group{path: path, stat: -1, load: -1, Cluster: Cluster{Name: path.NameIn(s.base), Path: string(path)}}
+}
+
+// arena holds the lists of a sample: few allocations instead of two for each cluster.
+type arena struct {
+	llcs    []LLCLoad
+	cpus    []cosched.CPULoad
+	domains []cosched.CPUs // as the first cluster has them
+}
+
+// readGroup reads a cluster; the files that change slowly if they are due, were not read
+// yet, or its home changed.
+func (s *Sampler) readGroup(g *group, a *arena, due bool) error {
+	changes := g.Stat.HomeChanges
+	if err := s.readFigures(g, a); err != nil {
+		return err
+	}
+	if !due && g.known && changes == g.Stat.HomeChanges {
+		return nil
+	}
+	text, err := s.readFile(g.path.Path(cosched.FilePreferred))
+	if err != nil {
+		return err
+	}
+	if asked := bytes.TrimSpace(text); g.Asked != string(asked) {
+		g.Asked = string(asked)
+	}
+	if text, err = s.readFile(g.path.Path(cosched.FileEffective)); err != nil {
+		return err
+	}
+	// A new list each time it changes: samples share it.
+	if g.Home.String() != string(bytes.TrimSpace(text)) || !g.known {
+		if g.Home, err = cosched.ParseCPUs(string(text)); err != nil {
+			return &fs.PathError{Op: "parsing", Path: g.path.Path(cosched.FileEffective), Err: err}
+		}
+	}
+	if text, err = s.readFile(g.path.Path(cosched.FileWeights)); err != nil {
+		return err
+	}
+	w, err := cosched.ParseWeights(string(text))
+	if err != nil {
+		return &fs.PathError{Op: "parsing", Path: g.path.Path(cosched.FileWeights), Err: err}
+	}
+	g.Weights = [2]int{w.Preferred, w.Allowed}
+	if text, err = s.readFile(g.path.Path("cgroup.threads")); errors.Is(err, unix.EOPNOTSUPP) { // domain invalid: it can have none
+		text = nil
+	} else if err != nil {
+		return err
+	}
+	g.Threads = bytes.Count(text, []byte("\n"))
+	g.known = true
+	return nil
+}
+
+// readFigures reads cosched.stat and cosched.load.
+func (s *Sampler) readFigures(g *group, a *arena) error {
+	text, err := s.readOpen(g, &g.stat, cosched.FileStat)
+	if err != nil {
+		return err
+	}
+	if g.Stat, err = cosched.ParseStat(text); err != nil {
+		return &fs.PathError{Op: "parsing", Path: g.path.Path(cosched.FileStat), Err: err}
+	}
+	if text, err = s.readOpen(g, &g.load, cosched.FileLoad); err != nil {
+		return err
+	}
+	first := a.domains == nil
+	llcs, cpus := len(a.llcs), len(a.cpus)
+	err = cosched.ScanLoad(text, func(l cosched.LoadLine) error {
+		if !l.LLC {
+			a.cpus = append(a.cpus, cosched.CPULoad{CPU: l.Number, Home: l.Home != 0, Util: l.Util, Runnable: l.Runnable})
+			return nil
+		}
+		if first {
+			cpus, err := cosched.ParseCPUs(string(l.CPUs))
+			if err != nil {
+				return err
+			}
+			a.domains = append(a.domains, cpus)
+		}
+		if l.Home != 0 || l.Util != 0 || l.Runnable != 0 {
+			a.llcs = append(a.llcs, LLCLoad{l.Number, l.Home, l.Util, l.Runnable})
+		}
+		return nil
+	})
+	if err != nil {
+		return &fs.PathError{Op: "parsing", Path: g.path.Path(cosched.FileLoad), Err: err}
+	}
+	// Their capacity ends where the next cluster's begins. Never nil: [] in JSON.
+	g.LLCs, g.CPUs = a.llcs[llcs:len(a.llcs):len(a.llcs)], a.cpus[cpus:len(a.cpus):len(a.cpus)]
+	if g.LLCs == nil {
+		g.LLCs = []LLCLoad{}
+	}
+	if g.CPUs == nil {
+		g.CPUs = []cosched.CPULoad{}
+	}
+	return nil
+}
+
+// readCPUs reads how long each CPU was idle.
+func (s *Sampler) readCPUs(now *Sample) error {
+	file := filepath.Join(s.host.Proc, "stat")
+	text, err := s.readFile(file)
+	if err != nil {
+		return err
+	}
+	now.CPUs = make([]CPU, 0, bytes.Count(text, []byte("\ncpu")))
+	for line := range bytes.Lines(text) {
+		name, rest, _ := bytes.Cut(line, []byte(" "))
+		number, ok := bytes.CutPrefix(name, []byte("cpu"))
+		if !ok {
+			break // they are the first lines
+		}
+		if len(number) == 0 {
+			continue // the sum
+		}
+		c := CPU{}
+		if c.CPU, err = strconv.Atoi(string(number)); err != nil {
+			return &fs.PathError{Op: "parsing", Path: file, Err: err}
+		}
+		// user nice system idle iowait irq softirq steal; then guest time, which is in user.
+		for i := range 8 {
+			var field []byte
+			field, rest, _ = bytes.Cut(rest, []byte(" "))
+			ticks, err := strconv.ParseUint(string(bytes.TrimSpace(field)), 10, 64)
+			if err != nil {
+				return &fs.PathError{Op: "parsing", Path: file, Err: err}
+			}
+			const usec = 1_000_000 / 100 // USER_HZ is 100 on all of Linux but alpha
+			if i == 3 || i == 4 {
+				c.Idle += ticks * usec
+			} else {
+				c.Busy += ticks * usec
+			}
+		}
+		now.CPUs = append(now.CPUs, c)
+	}
+	return nil
+}
+
+// readOpen reads a file from its begin, through a descriptor that stays open. One that
+// has lost its cgroup is opened again, as the cgroup may have been made again.
+func (s *Sampler) readOpen(g *group, fd *int, file string) ([]byte, error) {
+	if *fd >= 0 {
+		text, err := s.read(*fd)
+		if err == nil {
+			return text, nil
+		}
+		s.closeFile(fd)
+		if !errors.Is(err, unix.ENODEV) {
+			return nil, &fs.PathError{Op: "read", Path: g.path.Path(file), Err: err}
+		}
+		g.known = false
+	}
+	path := g.path.Path(file)
+	if s.room <= 0 {
+		return s.readFile(path)
+	}
+	opened, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	*fd = opened
+	s.room--
+	text, err := s.read(*fd)
+	if err != nil {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: err}
+	}
+	return text, nil
+}
+
+func (s *Sampler) readFile(path string) ([]byte, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	text, err := s.read(fd)
+	if err != nil {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: err}
+	}
+	return text, nil
+}
+
+// read reads a whole file into the one buffer, which the next read overwrites.
+func (s *Sampler) read(fd int) ([]byte, error) {
+	for n := 0; ; {
+		m, err := unix.Pread(fd, s.buf[n:], int64(n))
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if n += m; m == 0 {
+			return s.buf[:n], nil
+		}
+		if n == len(s.buf) {
+			s.buf = append(s.buf, make([]byte, len(s.buf))...)
+		}
+	}
+}
