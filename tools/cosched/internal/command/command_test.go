@@ -162,6 +162,67 @@ func TestDump(t *testing.T) {
 	}
 }
 
+func TestRecordAndReplay(t *testing.T) {
+	h := coschedtest.Host(t)
+	for _, file := range []string{filepath.Join(t.TempDir(), "r"), filepath.Join(t.TempDir(), "r.gz")} {
+		if status, out, errs := call(h, "record", "-o", file, "--count", "3", "--interval", "10ms"); status != 0 || out != "" || errs != "" {
+			t.Fatalf("record: %d, %s%s", status, out, errs)
+		}
+		status, out, errs := call(h, "replay", file, "--sort", "name")
+		if status != 0 || errs != "" || strings.Count(out, "NAME ") != 2 || strings.Count(out, "3 clusters used 0.0 of 8 CPUs, - % at home") != 2 || !strings.Contains(words(out), " shop 0-3 2 0.00 - 0 0 0") {
+			t.Errorf("replay: %d\n%s%s", status, out, errs)
+		}
+		status, _, errs = call(h, "record", "-o", file, "--count", "1")
+		if status != cosched.ExitCantCreate || !strings.Contains(errs, file+" is there already: --append adds to it") {
+			t.Errorf("again: %d, %s", status, errs)
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		coschedtest.Replace(t, file, string(text[:len(text)-9]))
+		if status, _, errs = call(h, "replay", file); status != 0 || errs != "cosched replay: note: "+file+": its last line is not complete and was left out\n" {
+			t.Errorf("torn: %d, %s", status, errs)
+		}
+		if status, _, errs = call(h, "record", "-o", file, "--append", "--count", "2", "--interval", "1ms", "shop"); status != 0 || !strings.Contains(errs, "was cut off") {
+			t.Errorf("append: %d, %s", status, errs)
+		}
+		// Two samples are left of the first, two are of the second.
+		status, out, errs = call(h, "replay", file, "--json", "--filter", "TILL")
+		if lines := strings.Split(strings.TrimSpace(out), "\n"); status != 0 || errs != "" || len(lines) != 2 {
+			t.Fatalf("%d, %d lines, %s", status, len(lines), errs)
+		}
+		var v sample.Interval
+		if err := json.Unmarshal([]byte(out[:strings.IndexByte(out, '\n')]), &v); err != nil || v.Seconds < 0.01 || len(v.Clusters) != 1 || v.Clusters[0].Name != "shop/till" {
+			t.Errorf("%v: %s", err, out)
+		}
+		coschedtest.Append(t, file, "neither of them\n")
+		if status, _, errs = call(h, "replay", file); status != cosched.ExitData || !strings.Contains(errs, file+":7: ") || strings.Count(errs, "\n") != 1 {
+			t.Errorf("corrupt: %d, %s", status, errs)
+		}
+	}
+	// Removed while it is recorded: what was recorded is there.
+	file := filepath.Join(t.TempDir(), "r")
+	out := &onWrite{f: func() { os.RemoveAll(filepath.Join(h.Cgroup, "cosched/shop")) }}
+	var errs bytes.Buffer
+	status := Main(h, []string{"record", "-o", "-", "shop", "--interval", "1ms"}, out, &errs)
+	if status != cosched.ExitNoInput || errs.String() != "cosched record: "+h.Cgroup+"/cosched/shop was removed while it was shown\n" || strings.Count(out.String(), "\n") != 2 {
+		t.Errorf("removed: %d, %s", status, &errs)
+	}
+	coschedtest.Append(t, file, out.String()[:strings.IndexByte(out.String(), '\n')+1])
+	if status, _, errs := call(h, "replay", file); status != cosched.ExitData || !strings.Contains(errs, "without samples") {
+		t.Errorf("no samples: %d, %s", status, errs)
+	}
+	// One sample says what there is, and no rates.
+	coschedtest.Replace(t, file, out.String())
+	if status, text, errs := call(h, "replay", file); status != 0 || !strings.Contains(text, "2 clusters, 8 CPUs") {
+		t.Errorf("one sample: %d, %s%s", status, text, errs)
+	}
+	if status, text, _ := call(h, "replay", file, "--filter", "none"); status != 0 || !strings.Contains(text, `none of 2 clusters has "none" in its name`) {
+		t.Errorf("nothing to show: %d, %s", status, text)
+	}
+}
+
 func TestTopology(t *testing.T) {
 	h := coschedtest.Host(t)
 	status, out, _ := call(h, "topology")
@@ -247,6 +308,14 @@ func TestErrors(t *testing.T) {
 		{"stat none", 66, "no such cgroup"},
 		{"stat --count 2", 64, "are of --watch"},
 		{"stat --watch --interval 0s", 64, "at least 1ms"},
+		{"record", 64, "give --output FILE"},
+		{"record -o x none", 66, "no such cgroup"},
+		{"record -o /none/x --count 1", 73, "/none/x: no such file or directory"},
+		{"record -o x --interval 0s", 64, "at least 1ms"},
+		{"replay", 64, "accepts 1 arg"},
+		{"replay none", 66, "none: no such file or directory: cosched record -o none makes one"},
+		{"replay /etc/passwd", 65, "/etc/passwd:1: not a recording of cosched"},
+		{"replay x --sort size", 64, "--sort size: want name, cpu"},
 		{"dump none", 66, "no such cgroup"},
 		{"dump --json --openmetrics", 64, "give one"},
 		{"completion tcsh", 64, `invalid argument "tcsh"`},
@@ -272,7 +341,7 @@ func TestErrors(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(h.Cgroup, "cosched")); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range []string{"ls", "tree", "stat", "stat shop", "dump", "create a", "set shop --home 0", "move shop 41"} {
+	for _, args := range []string{"ls", "tree", "stat", "stat shop", "dump", "record -o x", "create a", "set shop --home 0", "move shop 41"} {
 		status, _, errs := call(h, strings.Fields(args)...)
 		if status != 69 || !strings.Contains(errs, "CONFIG_CGROUP_COSCHED=y") {
 			t.Errorf("%s without the controller: %d: %s", args, status, errs)
@@ -294,7 +363,7 @@ func TestFullOutput(t *testing.T) {
 // Every verb has help with a synopsis, and all that print have --json.
 func TestHelp(t *testing.T) {
 	h := coschedtest.Host(t)
-	verbs := []string{"run", "create", "set", "move", "ls", "tree", "stat", "dump", "rm", "topology", "completion", "schedstat"}
+	verbs := []string{"run", "create", "set", "move", "ls", "tree", "stat", "record", "replay", "dump", "rm", "topology", "completion", "schedstat"}
 	var have []string
 	for _, c := range New(h).Commands() {
 		have = append(have, c.Name())
@@ -312,7 +381,7 @@ func TestHelp(t *testing.T) {
 				t.Errorf("%s --help: a long line: %s", v, line)
 			}
 		}
-		if prints := slices.Contains([]string{"ls", "tree", "stat", "dump", "topology", "schedstat report", "schedstat diff"}, v); prints != strings.Contains(out, "--json") {
+		if prints := slices.Contains([]string{"ls", "tree", "stat", "replay", "dump", "topology", "schedstat report", "schedstat diff"}, v); prints != strings.Contains(out, "--json") {
 			t.Errorf("%s --help: --json is not where something is printed", v)
 		}
 	}
@@ -368,7 +437,7 @@ func build(t *testing.T, pkg string) string {
 func TestStart(t *testing.T) {
 	const limit = 50 * time.Millisecond
 	program := build(t, "cosched.io/cosched/cmd/cosched")
-	for _, verb := range []string{"run", "create", "set", "move", "ls", "tree", "stat", "dump", "rm", "topology", "completion", "schedstat"} {
+	for _, verb := range []string{"run", "create", "set", "move", "ls", "tree", "stat", "record", "replay", "dump", "rm", "topology", "completion", "schedstat"} {
 		best := time.Hour
 		for range 5 {
 			c := exec.Command(program, verb, "--help")
@@ -406,7 +475,7 @@ func TestManPages(t *testing.T) {
 		return all
 	}
 	once, again := pages(), pages()
-	if len(once) != 16 {
+	if len(once) != 18 {
 		t.Errorf("%d pages", len(once))
 	}
 	for name, text := range once {

@@ -2,6 +2,7 @@ package sample
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -189,4 +190,35 @@ func (v *Interval) cpus(was, now *Sample) {
 			}
 		}
 	}
+}
+
+// HomeText is the share at home as it is shown.
+func (u *Use) HomeText() string {
+	if u.AtHome == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f", *u.AtHome)
+}
+
+// Summary says of all clusters in a line what Use says of one.
+func (v *Interval) Summary() string {
+	n := 0
+	for _, u := range v.Clusters {
+		if u.State != StateRemoved {
+			n++
+		}
+	}
+	if v.Seconds == 0 {
+		return fmt.Sprintf("%d clusters, %d CPUs", n, len(v.CPUs))
+	}
+	return fmt.Sprintf("%d clusters used %.1f of %d CPUs, %s %% at home; %.1f CPUs idle; %.0f spilled, %.0f returned a second",
+		n, v.Total.CPU, len(v.CPUs), v.Total.HomeText(), v.IdleCPUs, v.Total.Spilled+v.Total.Overflowed, v.Total.Returned+v.Total.Swapped)
+}
+
+// WhyEmpty says why nothing is shown.
+func (v *Interval) WhyEmpty(filter string) string {
+	if len(v.Clusters) > 0 {
+		return fmt.Sprintf("none of %d clusters has %q in its name", len(v.Clusters), filter)
+	}
+	return "no clusters: cosched create NAME --home SPEC makes one"
 }

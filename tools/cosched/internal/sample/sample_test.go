@@ -180,8 +180,8 @@ func TestFewFiles(t *testing.T) {
 	}
 }
 
-// io gives how often the process has read, and how much.
-func io(t *testing.T) (calls, bytes int) {
+// reads gives how often the process has read, and how much.
+func reads(t *testing.T) (calls, bytes int) {
 	text, err := os.ReadFile("/proc/self/io")
 	if err != nil {
 		t.Skip(err)
@@ -207,9 +207,9 @@ func TestWork(t *testing.T) {
 	const most = 2 * (2*n + 4*100 + 10)
 	for i := range 3 {
 		l.Step(t)
-		before, read0 := io(t)
+		before, read0 := reads(t)
 		now := read(t, s)
-		after, read1 := io(t)
+		after, read1 := reads(t)
 		if calls := after - before; calls > most {
 			t.Errorf("sample %d: %d reads, want at most %d", i, calls, most)
 		}

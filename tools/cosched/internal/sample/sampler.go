@@ -346,7 +346,8 @@ func (s *Sampler) readFigures(g *group, a *arena) error {
 			}
 			a.domains = append(a.domains, cpus)
 		}
-		if l.Home != 0 || l.Util != 0 || l.Runnable != 0 {
+		// One that came online since the first cluster was read waits for the next sample.
+		if l.Number < len(a.domains) && (l.Home != 0 || l.Util != 0 || l.Runnable != 0) {
 			a.llcs = append(a.llcs, LLCLoad{l.Number, l.Home, l.Util, l.Runnable})
 		}
 		return nil
