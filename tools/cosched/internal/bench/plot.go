@@ -3,23 +3,15 @@ package bench
 import (
 	"errors"
 	"fmt"
-	"image/color"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
-)
 
-// Colours that people with any kind of colour vision tell apart: Okabe and Ito, 2008.
-var palette = []color.Color{
-	color.RGBA{0x00, 0x72, 0xb2, 0xff}, color.RGBA{0xe6, 0x9f, 0x00, 0xff}, color.RGBA{0x00, 0x9e, 0x73, 0xff},
-	color.RGBA{0xcc, 0x79, 0xa7, 0xff}, color.RGBA{0x56, 0xb4, 0xe9, 0xff}, color.RGBA{0xd5, 0x5e, 0x00, 0xff},
-}
+	"cosched.io/cosched/internal/drawing"
+)
 
 // spread is the bars' whiskers.
 type spread struct {
@@ -106,29 +98,11 @@ func Plot(title string, cells []Cell, files ...string) error {
 		size = max(size, width)
 	}
 	for _, f := range files {
-		if err := save(plots, size, 11*vg.Centimeter*vg.Length(len(plots)), f); err != nil {
+		if err := drawing.Save(plots, size, 11*vg.Centimeter*vg.Length(len(plots)), f); err != nil {
 			return fmt.Errorf("%s: %w", f, err)
 		}
 	}
 	return nil
-}
-
-// save writes plots one below the other.
-func save(plots [][]*plot.Plot, width, height vg.Length, file string) error {
-	format := strings.TrimPrefix(filepath.Ext(file), ".")
-	c, err := draw.NewFormattedCanvas(width, height, format)
-	if err != nil {
-		return err
-	}
-	for i, tile := range plot.Align(plots, draw.Tiles{Rows: len(plots), Cols: 1}, draw.New(c)) {
-		plots[i][0].Draw(tile[0])
-	}
-	f, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	_, err = c.WriteTo(f)
-	return errors.Join(err, f.Close())
 }
 
 // index of s in a list, to which it is added if it is not there.
@@ -171,7 +145,7 @@ func (one *panel) draw(colours []string) (*plot.Plot, vg.Length, error) {
 		if err != nil {
 			return nil, 0, err
 		}
-		bars.Color = palette[slices.Index(colours, label)%len(palette)]
+		bars.Color = drawing.Palette[slices.Index(colours, label)%len(drawing.Palette)]
 		bars.LineStyle.Width = 0
 		bars.Offset = offset
 		p.Add(bars)

@@ -77,7 +77,7 @@ other users, or a path below ` + h.Cgroup + `.`,
 	}
 	root.AddCommand(
 		runCmd(h), createCmd(h), setCmd(h), moveCmd(h), rmCmd(h),
-		lsCmd(h), treeCmd(h), statCmd(h), recordCmd(h), replayCmd(h), dumpCmd(h), topologyCmd(h), completionCmd(),
+		lsCmd(h), treeCmd(h), statCmd(h), recordCmd(h), replayCmd(h), plotCmd(h), dumpCmd(h), topologyCmd(h), completionCmd(),
 		schedstatCmd(h),
 	)
 	return root

@@ -223,6 +223,29 @@ func TestRecordAndReplay(t *testing.T) {
 	}
 }
 
+func TestPlot(t *testing.T) {
+	h := coschedtest.Host(t)
+	dir := t.TempDir()
+	r, image := filepath.Join(dir, "r"), filepath.Join(dir, "a.svg")
+	if status, _, errs := call(h, "record", "-o", r, "--count", "1"); status != 0 {
+		t.Fatal(errs)
+	}
+	if status, _, errs := call(h, "plot", r, "-o", image); status != cosched.ExitData || !strings.Contains(errs, "nothing to draw") {
+		t.Errorf("one sample: %d, %s", status, errs)
+	}
+	// A recording of its own: samples that are not compared.
+	call(h, "record", "-o", r, "--append", "--count", "3", "--interval", "10ms")
+	if status, out, errs := call(h, "plot", r, "-o", image); status != 0 || out+errs != "" {
+		t.Errorf("%d, %s%s", status, out, errs)
+	}
+	if text, err := os.ReadFile(image); err != nil || !strings.Contains(string(text), ">shop/till<") || !strings.Contains(string(text), ">r<") {
+		t.Errorf("%v: %s", err, text)
+	}
+	if status, _, errs := call(h, "plot", r, "-o", filepath.Join(dir, "none/a.png")); status != cosched.ExitCantCreate || !strings.Contains(errs, "none/a.png: no such file") {
+		t.Errorf("%d, %s", status, errs)
+	}
+}
+
 func TestTopology(t *testing.T) {
 	h := coschedtest.Host(t)
 	status, out, _ := call(h, "topology")
@@ -316,6 +339,9 @@ func TestErrors(t *testing.T) {
 		{"replay none", 66, "none: no such file or directory: cosched record -o none makes one"},
 		{"replay /etc/passwd", 65, "/etc/passwd:1: not a recording of cosched"},
 		{"replay x --sort size", 64, "--sort size: want name, cpu"},
+		{"plot x", 64, `--output "": want a file that ends in .png or .svg`},
+		{"plot x -o x.gif", 64, "ends in .png or .svg"},
+		{"plot none -o x.png", 66, "none: no such file"},
 		{"dump none", 66, "no such cgroup"},
 		{"dump --json --openmetrics", 64, "give one"},
 		{"completion tcsh", 64, `invalid argument "tcsh"`},
@@ -363,7 +389,7 @@ func TestFullOutput(t *testing.T) {
 // Every verb has help with a synopsis, and all that print have --json.
 func TestHelp(t *testing.T) {
 	h := coschedtest.Host(t)
-	verbs := []string{"run", "create", "set", "move", "ls", "tree", "stat", "record", "replay", "dump", "rm", "topology", "completion", "schedstat"}
+	verbs := []string{"run", "create", "set", "move", "ls", "tree", "stat", "record", "replay", "plot", "dump", "rm", "topology", "completion", "schedstat"}
 	var have []string
 	for _, c := range New(h).Commands() {
 		have = append(have, c.Name())
@@ -437,7 +463,7 @@ func build(t *testing.T, pkg string) string {
 func TestStart(t *testing.T) {
 	const limit = 50 * time.Millisecond
 	program := build(t, "cosched.io/cosched/cmd/cosched")
-	for _, verb := range []string{"run", "create", "set", "move", "ls", "tree", "stat", "record", "replay", "dump", "rm", "topology", "completion", "schedstat"} {
+	for _, verb := range []string{"run", "create", "set", "move", "ls", "tree", "stat", "record", "replay", "plot", "dump", "rm", "topology", "completion", "schedstat"} {
 		best := time.Hour
 		for range 5 {
 			c := exec.Command(program, verb, "--help")
@@ -475,7 +501,7 @@ func TestManPages(t *testing.T) {
 		return all
 	}
 	once, again := pages(), pages()
-	if len(once) != 18 {
+	if len(once) != 19 {
 		t.Errorf("%d pages", len(once))
 	}
 	for name, text := range once {

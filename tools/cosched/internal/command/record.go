@@ -123,6 +123,14 @@ func anyFile(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellC
 	return nil, cobra.ShellCompDirectiveDefault
 }
 
+// oneFile completes the first argument.
+func oneFile(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return nil, cobra.ShellCompDirectiveDefault
+}
+
 // pathless is an error without the file that the message names already.
 func pathless(err error) error {
 	var p *fs.PathError
@@ -246,13 +254,8 @@ func replayCmd(cosched.Host) *cobra.Command {
 interval, with the columns of cosched stat --watch, or, with --json, an object on a line.`,
 		Example: `  cosched replay monday.gz
   cosched replay monday.gz --json | jq -r '[.time, .total.at_home_percent] | @csv'`,
-		Args: cobra.ExactArgs(1),
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			if len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return nil, cobra.ShellCompDirectiveDefault
-		},
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: oneFile,
 		RunE: run(func(cmd *cobra.Command, args []string) error {
 			if _, err := c.order(); err != nil {
 				return err
