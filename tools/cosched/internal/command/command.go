@@ -65,7 +65,7 @@ other users, or a path below ` + h.Cgroup + `.`,
 		Example: `  cosched run --home llc:1 -- make -j8
   cosched create shop --home 0-3
   cosched move shop $(pidof shopd)
-  cosched stat shop --watch`,
+  cosched top`,
 		SilenceErrors:      true,
 		SilenceUsage:       true,
 		DisableSuggestions: true, // one line
@@ -77,7 +77,7 @@ other users, or a path below ` + h.Cgroup + `.`,
 	}
 	root.AddCommand(
 		runCmd(h), createCmd(h), setCmd(h), moveCmd(h), rmCmd(h),
-		lsCmd(h), treeCmd(h), statCmd(h), recordCmd(h), replayCmd(h), plotCmd(h), dumpCmd(h), topologyCmd(h), completionCmd(),
+		lsCmd(h), treeCmd(h), statCmd(h), topCmd(h), recordCmd(h), replayCmd(h), plotCmd(h), dumpCmd(h), topologyCmd(h), completionCmd(),
 		schedstatCmd(h),
 	)
 	return root

@@ -331,6 +331,10 @@ func TestErrors(t *testing.T) {
 		{"stat none", 66, "no such cgroup"},
 		{"stat --count 2", 64, "are of --watch"},
 		{"stat --watch --interval 0s", 64, "at least 1ms"},
+		{"top none", 66, "no such cgroup"},
+		{"top --interval 0s", 64, "at least 1ms"},
+		{"top --sort size", 64, "--sort size: want name, cpu"},
+		{"top --rows -1", 64, "--rows is at least 0"},
 		{"record", 64, "give --output FILE"},
 		{"record -o x none", 66, "no such cgroup"},
 		{"record -o /none/x --count 1", 73, "/none/x: no such file or directory"},
@@ -367,7 +371,7 @@ func TestErrors(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(h.Cgroup, "cosched")); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range []string{"ls", "tree", "stat", "stat shop", "dump", "record -o x", "create a", "set shop --home 0", "move shop 41"} {
+	for _, args := range []string{"ls", "tree", "stat", "stat shop", "top", "dump", "record -o x", "create a", "set shop --home 0", "move shop 41"} {
 		status, _, errs := call(h, strings.Fields(args)...)
 		if status != 69 || !strings.Contains(errs, "CONFIG_CGROUP_COSCHED=y") {
 			t.Errorf("%s without the controller: %d: %s", args, status, errs)
@@ -389,7 +393,7 @@ func TestFullOutput(t *testing.T) {
 // Every verb has help with a synopsis, and all that print have --json.
 func TestHelp(t *testing.T) {
 	h := coschedtest.Host(t)
-	verbs := []string{"run", "create", "set", "move", "ls", "tree", "stat", "record", "replay", "plot", "dump", "rm", "topology", "completion", "schedstat"}
+	verbs := []string{"run", "create", "set", "move", "ls", "tree", "stat", "top", "record", "replay", "plot", "dump", "rm", "topology", "completion", "schedstat"}
 	var have []string
 	for _, c := range New(h).Commands() {
 		have = append(have, c.Name())
@@ -407,7 +411,7 @@ func TestHelp(t *testing.T) {
 				t.Errorf("%s --help: a long line: %s", v, line)
 			}
 		}
-		if prints := slices.Contains([]string{"ls", "tree", "stat", "replay", "dump", "topology", "schedstat report", "schedstat diff"}, v); prints != strings.Contains(out, "--json") {
+		if prints := slices.Contains([]string{"ls", "tree", "stat", "top", "replay", "dump", "topology", "schedstat report", "schedstat diff"}, v); prints != strings.Contains(out, "--json") {
 			t.Errorf("%s --help: --json is not where something is printed", v)
 		}
 	}
@@ -463,7 +467,7 @@ func build(t *testing.T, pkg string) string {
 func TestStart(t *testing.T) {
 	const limit = 50 * time.Millisecond
 	program := build(t, "cosched.io/cosched/cmd/cosched")
-	for _, verb := range []string{"run", "create", "set", "move", "ls", "tree", "stat", "record", "replay", "plot", "dump", "rm", "topology", "completion", "schedstat"} {
+	for _, verb := range []string{"run", "create", "set", "move", "ls", "tree", "stat", "top", "record", "replay", "plot", "dump", "rm", "topology", "completion", "schedstat"} {
 		best := time.Hour
 		for range 5 {
 			c := exec.Command(program, verb, "--help")
@@ -501,7 +505,7 @@ func TestManPages(t *testing.T) {
 		return all
 	}
 	once, again := pages(), pages()
-	if len(once) != 19 {
+	if len(once) != 20 {
 		t.Errorf("%d pages", len(once))
 	}
 	for name, text := range once {

@@ -273,30 +273,33 @@ interval, with the columns of cosched stat --watch, or, with --json, an object o
 	return cmd
 }
 
-// openRecording opens a file, or standard input.
-func openRecording(cmd *cobra.Command, name string) (io.ReadCloser, string, error) {
-	if name == "-" {
-		return io.NopCloser(cmd.InOrStdin()), "standard input", nil
-	}
+// openRecording opens a file.
+func openRecording(name string) (*os.File, error) {
 	f, err := os.Open(name)
 	status := cosched.ExitNoInput
 	if errors.Is(err, fs.ErrPermission) {
 		status = cosched.ExitNoPerm
 	}
 	if err != nil {
-		return nil, name, &cosched.Problem{Status: status, Text: fmt.Sprintf("%s: %v: cosched record -o %s makes one", name, pathless(err), name), Err: err}
+		return nil, &cosched.Problem{Status: status, Text: fmt.Sprintf("%s: %v: cosched record -o %s makes one", name, pathless(err), name), Err: err}
 	}
-	return f, name, nil
+	return f, nil
 }
 
 // intervals gives the intervals of a recording. A sample that stands alone is one too.
 func intervals(cmd *cobra.Command, name string, f func(*sample.Interval) error) error {
-	file, name, err := openRecording(cmd, name)
-	if err != nil {
-		return err
+	from := cmd.InOrStdin()
+	if name == "-" {
+		name = "standard input"
+	} else {
+		file, err := openRecording(name)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		from = file
 	}
-	defer file.Close()
-	r, err := sample.NewReader(file, name)
+	r, err := sample.NewReader(from, name)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,212 @@
+package command
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"cosched.io/cosched/internal/cosched/coschedtest"
+)
+
+// shotsVariable names a directory for pictures of what the test of the terminal sees: it
+// is how make screenshots makes those of the documentation.
+const shotsVariable = "COSCHED_SCREENSHOTS"
+
+// tmux is a terminal with one program.
+type tmux struct {
+	testing.TB
+	socket, tree string
+}
+
+// newTmux runs the command of a machine for tests in a terminal of 80x24.
+func newTmux(t testing.TB, tree string, env []string, args ...string) *tmux {
+	t.Helper()
+	if _, err := exec.LookPath("tmux"); err != nil {
+		t.Skip("there is no tmux: tools/setup.sh installs it")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Not t.TempDir, whose path may be too long for a socket.
+	dir, err := os.MkdirTemp("", "cosched-tmux-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &tmux{t, filepath.Join(dir, "s"), tree}
+	t.Cleanup(func() {
+		_ = exec.Command("tmux", "-S", m.socket, "kill-server").Run()
+		_ = os.RemoveAll(dir)
+	})
+	line := "env LC_ALL=C.UTF-8 TERM=screen-256color TZ=UTC " + treeVariable + "=" + tree + " " + strings.Join(env, " ") + " " + self + " " + strings.Join(args, " ") +
+		"; echo \"ended with $?\"; exec cat"
+	m.run("-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", line)
+	return m
+}
+
+func (m *tmux) run(args ...string) string {
+	m.Helper()
+	cmd := exec.Command("tmux", append([]string{"-S", m.socket}, args...)...)
+	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		m.Fatalf("tmux %v: %v: %s", args, err, out)
+	}
+	return string(out)
+}
+
+func (m *tmux) screen() string { return m.run("capture-pane", "-p") }
+
+// press sends keys as tmux names them.
+func (m *tmux) press(keys ...string) { m.run(append([]string{"send-keys"}, keys...)...) }
+
+// see waits until the screen has all of some texts: how long that takes depends on what
+// else the machine does.
+func (m *tmux) see(texts ...string) string {
+	m.Helper()
+	var now string
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		now = m.screen()
+		missing := ""
+		for _, s := range texts {
+			if !strings.Contains(now, s) {
+				missing = s
+			}
+		}
+		if missing == "" {
+			return now
+		}
+	}
+	m.Fatalf("does not show %q:\n%s", texts, now)
+	return ""
+}
+
+// picture draws what is seen, if pictures are asked for.
+func (m *tmux) picture(name string) {
+	m.Helper()
+	dir := os.Getenv(shotsVariable)
+	if dir == "" {
+		return
+	}
+	// The tree is a machine's: what is above its root is not shown.
+	text := strings.ReplaceAll(m.run("capture-pane", "-p", "-e", "-N"), m.tree, "")
+	if err := os.WriteFile(filepath.Join(dir, name+".svg"), []byte(svg(text)), 0o644); err != nil {
+		m.Fatal(err)
+	}
+}
+
+// The view in a real terminal: keys, another size, what vanishes, and a terminal that is as
+// it was when it ends.
+func TestTerminal(t *testing.T) {
+	dir := t.TempDir()
+	l := coschedtest.NewLarge(t, dir, 18, 64, 8)
+	steps := make(chan chan bool)
+	go func() { // figures that change, until the test says otherwise
+		for {
+			select {
+			case c := <-steps:
+				<-c
+				return
+			case <-time.After(200 * time.Millisecond):
+				l.Step(t)
+			}
+		}
+	}()
+	hold := make(chan bool)
+	stop := func() { steps <- hold }
+	m := newTmux(t, dir, nil, "top", "--interval", "300ms")
+	m.see("cosched top", "of 64 CPUs used by clusters", "every 300ms", "CPUSv", "cluster0017", "? help")
+	m.picture("cosched-top")
+	m.press("s")
+	m.see("HOME%v", "sort: home")
+	m.press("/", "0", "1", "7", "Enter")
+	if text := m.see("filter (017)"); strings.Contains(text, "cluster0001") || !strings.Contains(text, "cluster0017") {
+		t.Errorf("filtered:\n%s", text)
+	}
+	m.press("Enter")
+	m.see("/sys/fs/cgroup/cosched/cluster0017", "home 8-15, asked for 8-15; weights 100:150; 8 threads", "RUNNING WAITING  IDLE  BY CPU", "  7 56-63 ")
+	m.picture("cosched-top-cpu")
+	// Gone while it is shown.
+	stop()
+	if err := os.RemoveAll(filepath.Join(l.Cgroup, "cosched/cluster0017")); err != nil {
+		t.Fatal(err)
+	}
+	coschedtest.Replace(t, filepath.Join(l.Cgroup, "cosched/cgroup.stat"), "nr_descendants 17\n")
+	close(hold)
+	m.see("cluster0017 was removed")
+	m.press("Escape")
+	m.see("-cluster0017", "removed")
+	m.press("Escape")
+	m.see("cluster0001")
+	m.press("?")
+	m.see("more LLC domains", "a cluster that is new")
+	m.picture("cosched-top-help")
+	m.press("x")
+	m.run("resize-window", "-x", "130", "-y", "30")
+	text := m.see("0   1   2   3   4   5   6   7")
+	if lines := strings.Split(text, "\n"); !strings.HasPrefix(lines[29], "? help") {
+		t.Errorf("the last line of 30 is %q", lines[29])
+	}
+	m.run("resize-window", "-x", "60", "-y", "10")
+	text = m.see("? help", "HOME%v  SPILL   RET 0")
+	if lines := strings.Split(text, "\n"); !strings.HasPrefix(lines[9], "? help") {
+		t.Errorf("the last line of 10 is %q", lines[9])
+	}
+	m.press("Space")
+	m.see("PAUSED")
+	m.press("q")
+	text = m.see("ended with 0")
+	if strings.Contains(text, "cosched top") {
+		t.Errorf("the view is still there:\n%s", text)
+	}
+}
+
+// What ends the view without being asked to says why, on a terminal that is as it was.
+func TestTerminalEnds(t *testing.T) {
+	h := coschedtest.Host(t)
+	dir := filepath.Dir(filepath.Dir(filepath.Dir(h.Cgroup)))
+	m := newTmux(t, dir, []string{"NO_COLOR=1"}, "top", "shop", "--interval", "100ms")
+	m.see("cosched top shop", "shop/till")
+	if text := m.run("capture-pane", "-p", "-e"); strings.Contains(text, "\x1b[3") && colour.MatchString(text) {
+		t.Errorf("there are colours:\n%q", text)
+	}
+	if err := os.RemoveAll(filepath.Join(h.Cgroup, "cosched/shop")); err != nil {
+		t.Fatal(err)
+	}
+	text := m.see("ended with 66")
+	if !strings.Contains(strings.Join(strings.Fields(text), ""), "coschedtop:"+h.Cgroup+"/cosched/shopwasremovedwhileitwasshown") {
+		t.Errorf("says\n%s", text)
+	}
+	// Nothing to show, said without a view.
+	coschedtest.Replace(t, filepath.Join(h.Cgroup, "cgroup.controllers"), "cpu\n")
+	if err := os.RemoveAll(filepath.Join(h.Cgroup, "cosched")); err != nil {
+		t.Fatal(err)
+	}
+	m = newTmux(t, dir, nil, "top")
+	m.see("ended with 69", "CONFIG_CGROUP_COSCHED=y")
+	coschedtest.Replace(t, filepath.Join(h.Cgroup, "cgroup.controllers"), "cosched\n")
+	m = newTmux(t, dir, nil, "top")
+	m.see("no clusters: cosched create NAME --home SPEC makes one")
+}
+
+// On other than a terminal, tables or JSON.
+func TestTop(t *testing.T) {
+	h := coschedtest.Host(t)
+	status, out, errs := call(h, "top", "--count", "2", "--interval", "5ms", "--sort", "name", "--rows", "2")
+	if status != 0 || errs != "" || strings.Count(out, "NAME ") != 2 || strings.Count(out, "\nshop ") != 2 || strings.Contains(out, "shop/till") {
+		t.Errorf("%d\n%s%s", status, out, errs)
+	}
+	status, out, _ = call(h, "top", "shop", "--count", "1", "--interval", "5ms", "--json", "--filter", "till")
+	var v struct {
+		Seconds  float64
+		Clusters []struct{ Name string }
+	}
+	if err := json.Unmarshal([]byte(out), &v); status != 0 || err != nil || v.Seconds < 0.005 || fmt.Sprint(v.Clusters) != "[{shop/till}]" {
+		t.Errorf("%d, %v: %s", status, err, out)
+	}
+}
