@@ -17,6 +17,7 @@ import (
 
 	"cosched.io/cosched/internal/cosched"
 	"cosched.io/cosched/internal/sample"
+	"cosched.io/cosched/internal/top"
 )
 
 // pace is how often samples are taken, and how many.
@@ -245,20 +246,29 @@ func (c choice) show(cmd *cobra.Command, v *sample.Interval, asJSON, first bool)
 }
 
 func replayCmd(cosched.Host) *cobra.Command {
-	var asJSON bool
+	var asJSON, asText bool
 	var c choice
 	cmd := &cobra.Command{
 		Use:   "replay FILE",
 		Short: "show a recording as top would have",
-		Long: `Shows what cosched record wrote to FILE, or to standard input for -: a table for each
-interval, with the columns of cosched stat --watch, or, with --json, an object on a line.`,
+		Long: `Plays what cosched record wrote to FILE in the view of cosched top, where it can be
+stopped, gone through step by step, and sought in. On other than a terminal it prints a
+table for each interval, or, with --json, an object on a line. For - it reads standard
+input, and prints.
+` + keysHelp + `
+Space stops and goes on, comma and full stop go a step back and on, < and > sixty of them,
+g and G to the begin and the end, + and - change the speed.`,
 		Example: `  cosched replay monday.gz
   cosched replay monday.gz --json | jq -r '[.time, .total.at_home_percent] | @csv'`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: oneFile,
 		RunE: run(func(cmd *cobra.Command, args []string) error {
-			if _, err := c.order(); err != nil {
+			order, err := c.order()
+			if err != nil {
 				return err
+			}
+			if !asJSON && !asText && args[0] != "-" && terminal(cmd) {
+				return play(cmd, args[0], top.Options{Filter: c.filter, Order: order, Reverse: c.reverse})
 			}
 			first := true
 			return intervals(cmd, args[0], func(v *sample.Interval) error {
@@ -270,6 +280,7 @@ interval, with the columns of cosched stat --watch, or, with --json, an object o
 	}
 	c.flags(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, a line for each interval")
+	cmd.Flags().BoolVar(&asText, "plain", false, "print tables, even on a terminal")
 	return cmd
 }
 

@@ -1,16 +1,20 @@
 package command
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"cosched.io/cosched/internal/cosched/coschedtest"
+	"cosched.io/cosched/internal/sample"
 )
 
 // shotsVariable names a directory for pictures of what the test of the terminal sees: it
@@ -192,6 +196,69 @@ func TestTerminalEnds(t *testing.T) {
 	coschedtest.Replace(t, filepath.Join(h.Cgroup, "cgroup.controllers"), "cosched\n")
 	m = newTmux(t, dir, nil, "top")
 	m.see("no clusters: cosched create NAME --home SPEC makes one")
+}
+
+// A recording in the view: played, stopped, gone through, and what is wrong with it said
+// once the terminal is as it was.
+func TestTerminalReplay(t *testing.T) {
+	dir := t.TempDir()
+	l := coschedtest.NewLarge(t, dir, 6, 32, 8)
+	file := filepath.Join(dir, "monday.gz")
+	var samples []string
+	for range 5 {
+		status, out, errs := call(l.Host, "record", "-o", "-", "--count", "1")
+		if status != 0 {
+			t.Fatal(errs)
+		}
+		samples = append(samples, out[strings.IndexByte(out, '\n')+1:])
+		l.Step(t)
+	}
+	record := func(broken int) {
+		var b bytes.Buffer
+		gz := gzip.NewWriter(&b)
+		header, _ := json.Marshal(sample.NewHeader(l.Cgroup))
+		fmt.Fprintf(gz, "%s\n", header)
+		for i, s := range samples {
+			if i == broken {
+				s = "{\n"
+			}
+			// As far apart as what they show.
+			s = regexp.MustCompile(`"monotonic_usec":\d+`).ReplaceAllString(s, fmt.Sprintf(`"monotonic_usec":%d`, (i+1)*1_000_000))
+			fmt.Fprint(gz, s)
+		}
+		fmt.Fprint(gz, `{"time":`)
+		if err := gz.Close(); err != nil {
+			t.Fatal(err)
+		}
+		coschedtest.Append(t, file, "")
+		coschedtest.Replace(t, file, b.String())
+	}
+	record(-1)
+	m := newTmux(t, dir, nil, "replay", file, "--sort", "name")
+	m.see("cosched replay", "of 4, ", "of 32 CPUs used by clusters")
+	m.press("g", "Space")
+	m.see("1 of 4, speed 1x", "PAUSED")
+	m.press(".")
+	m.see("2 of 4, speed 1x")
+	m.press("+", "+", "-")
+	m.see("2 of 4, speed 2x")
+	m.picture("cosched-replay")
+	m.press("G")
+	m.see("4 of 4, the end")
+	m.press(",")
+	m.see("3 of 4")
+	m.press("Space") // to the end again
+	m.see("4 of 4, the end")
+	m.press("q")
+	m.see("ended with 0", "is not complete")
+	record(3)
+	m = newTmux(t, dir, nil, "replay", file)
+	m.press("G")
+	m.press("G") // in case the first came before the view
+	text := m.see("ended with 65")
+	if !strings.Contains(strings.Join(strings.Fields(text), ""), file+":5:notasample") {
+		t.Errorf("says\n%s", text)
+	}
 }
 
 // On other than a terminal, tables or JSON.

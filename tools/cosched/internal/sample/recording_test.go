@@ -190,6 +190,51 @@ func TestAppend(t *testing.T) {
 	}
 }
 
+// In any order an index gives what a reader does, compressed or not, and of two
+// recordings in one file nothing in between.
+func TestIndex(t *testing.T) {
+	samples := three(t)
+	for _, compressed := range []bool{false, true} {
+		lines := recording(t, compressed, samples...)
+		text := bytes.Join([][]byte{bytes.Join(lines, nil), lines[0], lines[2], lines[0], lines[2], lines[3], lines[1][:len(lines[1])/2]}, nil)
+		name := filepath.Join(t.TempDir(), "r")
+		coschedtest.Append(t, name, string(text))
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, err := sample.NewIndex(f, name)
+		if err != nil || x.Len() != 4 || !x.Torn {
+			t.Fatalf("%+v, %v", x, err)
+		}
+		// From 1 to 2, to 3; 2 alone; from 2 to 3.
+		for _, i := range []int{3, 0, 1, 2, 1, 3} {
+			v, err := x.Interval(i)
+			want := samples[[]int{1, 2, 1, 2}[i]]
+			if err != nil || !v.Time.Equal(want.Time) || v.Seconds != []float64{1, 1, 0, 1}[i] || len(v.Clusters) != 3 {
+				t.Errorf("interval %d: %+v, %v", i, v, err)
+			}
+		}
+		x.Close()
+		f.Close()
+	}
+	for text, says := range map[string]string{
+		"": ":1: not a recording of cosched", "{}\n": ":1: not a recording of cosched", string(recording(t, false)[0]): "without samples",
+	} {
+		name := filepath.Join(t.TempDir(), "r")
+		coschedtest.Append(t, name, text)
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		var p *cosched.Problem
+		if _, err := sample.NewIndex(f, name); !errors.As(err, &p) || p.Status != cosched.ExitData || !strings.Contains(p.Text, says) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
 func FuzzReader(f *testing.F) {
 	f.Add([]byte("{\"cosched_recording\":1}\n{\"time\":\"2026-01-01T00:00:00Z\",\"monotonic_usec\":1,\"llcs\":[\"0-3\"],\"cpus\":[],\"clusters\":[{\"llcs\":[{\"llc\":0}]}]}\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {

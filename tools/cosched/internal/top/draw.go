@@ -418,13 +418,13 @@ func (v *view) drawFoot(c canvas) {
 	case v.help:
 		c.fill(y, bar, "any key goes back")
 	case v.detail:
-		c.fill(y, bar, "Esc back  up/down scroll%s  ? help  q quit", v.keys())
+		c.fill(y, bar, "? help  q quit  Esc back  up/down scroll%s", v.keys())
 	default:
 		filter := ""
 		if v.filter != "" {
 			filter = fmt.Sprintf(" (%s)", v.filter)
 		}
-		c.fill(y, bar, "? help  Enter by CPU  s sort: %s  r reverse  / filter%s%s  q quit", sample.Orders[v.order].Name, filter, v.keys())
+		c.fill(y, bar, "? help  q quit  Enter by CPU  s sort: %s  r reverse  / filter%s%s", sample.Orders[v.order].Name, filter, v.keys())
 	}
 }
 

@@ -136,7 +136,7 @@ func TestList(t *testing.T) {
 		4:  "LLC domains, idle                                               ... ▂▂▂ ▄▄▄ ▆▆▆",
 		5:  " shop                      0-3     7    4.0   96.0    3.0     0 ███ ... ███ ...",
 		6:  " shop/till                 0-3     7    2.0   98.0    3.0     0 ▄▄▄ ... ███ ...",
-		23: "? help  Enter by CPU  s sort: cpu  r reverse  / filter",
+		23: "? help  q quit  Enter by CPU  s sort: cpu  r reverse  / filter  space pause",
 	} {
 		if !strings.HasPrefix(lines[y], want) {
 			t.Errorf("line %d is\n%q, want\n%q", y, lines[y], want)
