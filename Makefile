@@ -38,6 +38,11 @@ man: ## write the users' command's manual pages to out/man
 	@tools/setup.sh
 	@cd tools/cosched && SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null) $(GO) run ./internal/command/man ../../out/man
 
+.PHONY: screenshots
+screenshots: ## take the documentation's pictures of cosched top, in tmux
+	@tools/setup.sh
+	@cd tools/cosched && COSCHED_SCREENSHOTS=$(CURDIR)/Documentation/admin-guide $(GO) test -count=1 -run TestTerminal ./internal/command
+
 .PHONY: kernel
 kernel: coslab ## build the kernel; VARIANT=test|vanilla|off|debug|all, BASE=6.12
 	@$(COSLAB) kernel --base $(BASE) --variant $(VARIANT)

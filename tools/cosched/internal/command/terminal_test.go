@@ -149,7 +149,6 @@ func TestTerminal(t *testing.T) {
 	m.see("cluster0001")
 	m.press("?")
 	m.see("more LLC domains", "a cluster that is new")
-	m.picture("cosched-top-help")
 	m.press("x")
 	m.run("resize-window", "-x", "130", "-y", "30")
 	text := m.see("0   1   2   3   4   5   6   7")

@@ -83,9 +83,9 @@ func fit(s string, width int) string {
 // used is an underscore, what is neither a dot.
 func (c canvas) share(x, y, width int, used float64, home bool) {
 	r, style := '.', faint
-	switch level := int(used*float64(len(c.ramp)) + 0.5); {
-	case level > 0:
-		r = c.ramp[min(level, len(c.ramp))-1]
+	switch {
+	case used > little:
+		r = c.step(used)
 		switch {
 		case home:
 			style = inHome
@@ -104,6 +104,15 @@ func (c canvas) share(x, y, width int, used float64, home bool) {
 	for i := range max(1, width-1) {
 		c.Put(x+i, y, string(r), style)
 	}
+}
+
+// little is the share that is shown as none: what decays after a thread has left.
+const little = 0.005
+
+// step is the character of a share that is more than none.
+func (c canvas) step(share float64) rune {
+	level := int(share*float64(len(c.ramp)) + 0.5)
+	return c.ramp[max(1, min(level, len(c.ramp)))-1]
 }
 
 func (v *view) draw(s tcell.Screen) {
@@ -277,8 +286,8 @@ func (v *view) drawList(c canvas, list []*sample.Use) {
 
 func (c canvas) idle(x, y, width int, idle float64) {
 	r := '.'
-	if level := int(idle*float64(len(c.ramp)) + 0.5); level > 0 {
-		r = c.ramp[min(level, len(c.ramp))-1]
+	if idle > little {
+		r = c.step(idle)
 	}
 	for i := range max(1, width-1) {
 		c.Put(x+i, y, string(r), faint)
@@ -430,7 +439,7 @@ func (v *view) drawFoot(c canvas) {
 
 func (v *view) keys() string {
 	if v.src.Kept() {
-		return "  space , . < > time"
+		return "  space , . < >"
 	}
 	return "  space pause"
 }
