@@ -160,6 +160,17 @@ func TestCommand(t *testing.T) {
 		{sh: "cosched stat shop", out: `NAME[^\n]*\nshop +0-3 +5 +\d[^\n]*\n\nLLC[^\n]*\n0 +0-3 +4 +[^\n]*\n1 +4-7 +0 +[^\n]*`},
 		{sh: "cosched stat shop --watch --count 2 --interval 300ms", out: `NAME[^\n]*\nshop +0-3 +5 +[1-5]\.\d\d +\d.*\n\nNAME.*`},
 		{sh: "cosched stat --watch --json --count 1 --interval 300ms", out: `\[{"name":"night".*"seconds":0.3.*"since":{.*}\]`},
+		// Two threads of till and one of shop, each busy for half of the time.
+		{sh: "cosched top --count 1 --interval 300ms --filter shop --sort name", out: `[^\n]* clusters used [1-5]\.\d of 8 CPUs, [^\n]*\nNAME[^\n]*\nshop +0-3 +5 +[1-5]\.\d\d +\d[^\n]*\nshop/store[^\n]*\nshop/till[^\n]*`},
+		{sh: "cosched dump shop | grep -c '\"path\"'; cosched dump --openmetrics | tail -n 1", out: "3\n# EOF"},
+		{sh: "cosched record -o /tmp/r.gz --count 3 --interval 300ms && cosched replay --json --filter till /tmp/r.gz",
+			out: `\{"time":[^\n]*"total":\{[^\n]*"clusters":\[\{"name":"shop/till",[^\n]*"home":"0-1",[^\n]*"at_home_percent":\d[^\n]*\n\{"time":[^\n]*`},
+		{sh: "cosched plot /tmp/r.gz -o /tmp/p.svg && grep -c '>shop/till<' /tmp/p.svg && cosched plot /tmp/r.gz -o /tmp/p.png && head -c 4 /tmp/p.png | tail -c 3", out: "2\nPNG"},
+		{sh: "cosched record -o /tmp/r.gz --append --count 1; head -c 300 /tmp/r.gz >/tmp/r; cosched replay /tmp/r", status: 65,
+			err: "cosched replay: note: /tmp/r: its last line is not complete[^\n]*\ncosched replay: /tmp/r: a recording without samples[^\n]*"},
+		// Removed and made again between two samples: open files are of the one that is gone.
+		{sh: "cosched create brief --home 0; (sleep 0.5; cosched rm brief; cosched create brief --home 1) & cosched record -o - --count 4 --interval 300ms | sed -n 's/.*\"name\":\"brief\"[^}]*\"home\":\"\\([^\"]*\\)\".*/\\1/p'; cosched rm brief", out: "0\n0\n1\n1"},
+		{sh: "cosched create brief; (sleep 0.3; cosched rm brief) & cosched top brief --interval 100ms >/dev/null", status: 66, err: "cosched top: /sys/fs/cgroup/cosched/brief was removed while it was shown"},
 		{sh: "cosched create brief; (sleep 1; cosched rm brief) & cosched stat brief -w --interval 100ms >/dev/null", status: 66, err: "cosched stat: /sys/fs/cgroup/cosched/brief was removed while it was shown"},
 		{sh: "for i in 1 2 3 4 5 6 7 8; do for n in 1 2 3 4 5; do cosched create x$n; cosched rm x$n; done; done & for i in 1 2 3 4 5 6 7 8 9 10; do cosched ls >/dev/null || exit; done; wait"},
 
@@ -187,6 +198,7 @@ func TestCommandDelegated(t *testing.T) {
 		{as: "web/shell", sh: "cosched create shop/till;" + lastThread("a") + "cosched move --threads shop/till $tid; cat /proc/$tid/cgroup", out: "0::/web/cosched/shop/till"},
 		{as: "web/shell", sh: "cosched ls", out: `NAME[^\n]*\nrun-[^\n]*\nshop +4-5 +4-7 [^\n]*\nshop/till +4-5 [^\n]*`},
 		{as: "web/shell", sh: "cosched stat --watch --count 1 --interval 200ms", out: `NAME[^\n]*\nrun-[^\n]*\nshop .*`},
+		{as: "web/shell", sh: "cosched record -o - --count 2 --interval 200ms | cosched replay - --sort name", out: `[^\n]*\nNAME[^\n]*\nrun-[^\n]*\nshop .*`},
 		{as: "web/shell", sh: "cosched move shop 1", status: 77, err: `cosched move: /sys/fs/cgroup/web/cosched/shop/cgroup.procs: 1: permission denied: [^\n]*\(/sys/fs/cgroup\): be root`},
 		{as: "web/shell", sh: "cosched set /sys/fs/cgroup/other --home 0", status: 77, err: `cosched set: /sys/fs/cgroup/other/cosched.cpus_preferred: "0": permission denied: [^\n]*`},
 		{as: "web/shell", sh: "cosched create /sys/fs/cgroup/other/a", status: 77, err: `cosched create: [^\n]*/sys/fs/cgroup/other[^\n]*`},
@@ -243,6 +255,7 @@ func TestCommandKernels(t *testing.T) {
 	t.Run("vanilla", func(t *testing.T) {
 		play(t, vm.Config{Topology: paper, Kernel: kernel(t, "vanilla").Image}, []step{
 			{sh: "cosched ls", status: 69, err: `cosched ls: /sys/fs/cgroup/cgroup.controllers: no cosched in "[^\n]*": boot a kernel with CONFIG_CGROUP_COSCHED=y`},
+			{sh: "cosched top", status: 69, err: "cosched top: [^\n]*CONFIG_CGROUP_COSCHED=y"},
 			{sh: "cosched run --home 0 true", status: 125, err: "cosched run: [^\n]*CONFIG_CGROUP_COSCHED=y"},
 			{sh: "cosched topology --json", out: `{.*"llcs": \[.*}`},
 			{sh: "ls -d cosched", status: 1, err: "ls: .*"},

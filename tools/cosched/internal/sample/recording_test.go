@@ -166,6 +166,10 @@ func TestAppend(t *testing.T) {
 			if err != nil || zipped != compressed || torn != (cut != len(text) && cut != len(lines[0])) {
 				t.Fatalf("compressed %v, cut at %d: %v, torn %v, %v", compressed, cut, zipped, torn, err)
 			}
+			at, _ := f.Seek(0, io.SeekCurrent)
+			if st, err := f.Stat(); err != nil || st.Size() != at {
+				t.Errorf("compressed %v, cut at %d: at %d of %d, %v", compressed, cut, at, st.Size(), err)
+			}
 			if _, err := f.Write(text); err != nil {
 				t.Fatal(err)
 			}

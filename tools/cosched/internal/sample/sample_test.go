@@ -117,6 +117,36 @@ func TestReadAgain(t *testing.T) {
 	}
 }
 
+// The kernel's count of cgroups says when to look for others; without a change of it, they
+// are found all the same a little later.
+func TestReadTree(t *testing.T) {
+	l := coschedtest.NewLarge(t, t.TempDir(), 4, 16, 4)
+	s := open(t, l.Host, "")
+	read(t, s)
+	base := filepath.Join(l.Cgroup, "cosched")
+	add := func(name string) {
+		t.Helper()
+		if err := os.CopyFS(filepath.Join(base, name), os.DirFS(filepath.Join(base, "cluster0002"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("annex")
+	if got := clusters(read(t, s)); strings.Contains(got, "annex") {
+		t.Errorf("the tree was read without need: %s", got)
+	}
+	coschedtest.Replace(t, filepath.Join(base, "cgroup.stat"), "nr_descendants 5\n")
+	if got := clusters(read(t, s)); got != "annex cluster0000 cluster0001 cluster0002 cluster0003" {
+		t.Errorf("after the count changed: %s", got)
+	}
+	add("barn")
+	for range 9 {
+		read(t, s)
+	}
+	if got := clusters(read(t, s)); !strings.HasPrefix(got, "annex barn cluster0000 ") {
+		t.Errorf("with the same count: %s", got)
+	}
+}
+
 func TestReadProblems(t *testing.T) {
 	h := coschedtest.Host(t)
 	dir := filepath.Join(h.Cgroup, "cosched/shop")
