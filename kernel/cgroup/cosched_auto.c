@@ -87,8 +87,8 @@
 #define AUTO_MARGIN		(ONE * 3 / 16)
 #define AUTO_MARGIN_SHIFT	3
 
-/* Even a cluster of sleepers counts: many of them spread from the start. */
-#define AUTO_DEMAND_MIN		(ONE / 64)
+/* Even a cluster of sleepers counts a little: many of them spread from the start. */
+#define AUTO_DEMAND_MIN		(ONE / 256)
 
 /* Domains on their way to become a home. */
 struct auto_set {
@@ -321,7 +321,9 @@ static void auto_charge(struct cosched_machine *m, const struct cosched_auto *a,
 		int d = __ffs64(left);
 
 		load = div64_u64((u64)auto_demand(a->own) * room[d], sum);
-		m->load[d] += add ? load : -load;
+		load = add ? load : -load;
+		m->load[d] += load;
+		m->all_load += load;
 		m->ratio[d] = auto_ratio(m->load[d], m->capacity[d]);
 	}
 }
@@ -376,7 +378,7 @@ static void auto_choose_one(struct cosched_auto *a, struct cosched_machine *m,
 		if (memchr_inv(left, 0, m->nr * sizeof(*left)))
 			l.room = left;
 	}
-	for (i = 0; i < m->nr; i++) {
+	for (i = 0; i < m->nr && (a->room || a->idle_class); i++) {
 		u64 busy = l.room == left ? min_t(u64, m->busy[i], m->capacity[i]) : 0;
 
 		if (!l.room[i])
@@ -385,6 +387,12 @@ static void auto_choose_one(struct cosched_auto *a, struct cosched_machine *m,
 		l.total += l.room[i];
 		capacity += m->capacity[i] - busy;
 		load += m->load[i] - min(m->load[i], busy);
+	}
+	if (!a->room && !a->idle_class) {
+		l.allowed = auto_all_domains(m);
+		l.total = m->all_capacity;
+		capacity = m->all_capacity;
+		load += m->all_load;
 	}
 	l.due = l.demand + l.demand / 4;
 	/* Load is more than the demand: no overflow. */
@@ -415,8 +423,13 @@ void cosched_auto_choose(struct list_head *clusters, struct cosched_machine *m)
 	int idle_class;
 	unsigned int i;
 
-	for (i = 0; i < m->nr; i++)
+	m->all_load = 0;
+	m->all_capacity = 0;
+	for (i = 0; i < m->nr; i++) {
 		m->ratio[i] = auto_ratio(m->load[i], m->capacity[i]);
+		m->all_load += m->load[i];
+		m->all_capacity += m->capacity[i];
+	}
 	list_sort(NULL, clusters, auto_cmp);
 	for (idle_class = 0; idle_class < 2; idle_class++) {
 		memcpy(m->busy, m->load, sizeof(m->busy));

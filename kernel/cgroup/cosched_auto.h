@@ -15,7 +15,9 @@ struct cosched_machine {
 	u32		capacity[COSCHED_AUTO_DOMAINS];
 	/* Of tasks without automatic home; the choice adds the clusters'. */
 	u64		load[COSCHED_AUTO_DOMAINS];
-	/* Scratch: load by capacity, and the load before the idle class was placed. */
+	/* Scratch: sums, load by capacity, and the load before the idle class was placed. */
+	u64		all_load;
+	u32		all_capacity;
 	u32		ratio[COSCHED_AUTO_DOMAINS];
 	u64		busy[COSCHED_AUTO_DOMAINS];
 	/* Between domains, as node_distance(): 10 is near. */
