@@ -1,0 +1,134 @@
+package detect
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+	"syscall"
+
+	"cosched.io/cosched/internal/cosched"
+)
+
+// Clusters makes clusters of groups, as parts NAME/1, NAME/2, ... of a cluster.
+type Clusters struct {
+	Host cosched.Host
+	Name string
+	Note func(text string) // is told what is less than was asked for
+
+	made    map[int]cosched.Group
+	threads map[int]int // in each LLC domain, where the kernel does not choose homes
+	told    bool
+	// setHome is that of the host, but in a test: no file system refuses a value as the
+	// kernel does.
+	setHome func(cosched.Group, cosched.Home, bool) (string, error)
+}
+
+// Prepare makes the cluster that the parts are in, if it is not there.
+func (c *Clusters) Prepare() error {
+	c.made, c.threads = map[int]cosched.Group{}, map[int]int{}
+	if c.setHome == nil {
+		c.setHome = c.Host.SetHome
+	}
+	if _, err := c.Host.Existing(c.Name, true); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	g, err := c.Host.Find(c.Name)
+	if err != nil {
+		return err
+	}
+	return c.Host.Create(g, false)
+}
+
+// Apply moves threads to the clusters that they belong to now. One that has ended is
+// no error.
+func (c *Clusters) Apply(changes []Change, sizes map[int][]int) error {
+	for _, ch := range changes {
+		to := c.Name
+		if ch.To > 0 {
+			to = c.part(ch.To)
+		}
+		g, ok := c.made[ch.To]
+		if !ok {
+			var err error
+			if ch.To == 0 {
+				g, err = c.Host.Find(to)
+			} else {
+				g, err = c.makePart(to, len(sizes[ch.To]))
+			}
+			if err != nil {
+				return err
+			}
+			c.made[ch.To] = g
+		}
+		err := c.Host.MoveThread(g, ch.Thread.TID)
+		var p *cosched.Problem
+		if errors.As(err, &p) && p.Status == cosched.ExitNoInput {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for n, g := range c.made {
+		if n > 0 && len(sizes[n]) == 0 && c.Host.Remove(g, false) == nil {
+			delete(c.made, n)
+		}
+	}
+	return nil
+}
+
+func (c *Clusters) part(n int) string { return path.Join(c.Name, strconv.Itoa(n)) }
+
+// makePart makes a cluster for a group and gives it a home.
+func (c *Clusters) makePart(name string, threads int) (cosched.Group, error) {
+	g, err := c.Host.Existing(name, true)
+	if errors.Is(err, fs.ErrNotExist) {
+		if g, err = c.Host.Find(name); err == nil {
+			err = c.Host.Create(g, true)
+		}
+	}
+	if err != nil {
+		return "", err
+	}
+	_, err = c.setHome(g, cosched.Home{Value: "auto"}, false)
+	if !errors.Is(err, syscall.EOPNOTSUPP) {
+		return g, err
+	}
+	// The kernel does not choose: the LLC domain with the fewest threads so far.
+	m, err := c.Host.Machine()
+	if err != nil {
+		return "", err
+	}
+	if len(m.LLCs) < 2 {
+		c.note("this kernel does not choose homes itself, and there is one LLC domain only: the clusters inherit their home")
+		return g, nil
+	}
+	c.note("this kernel does not choose homes itself: each cluster gets the LLC domain with the fewest threads of the others")
+	best := 0
+	for i := range m.LLCs {
+		// Domains can have unequal numbers of CPUs.
+		if c.threads[i]*len(m.LLCs[best]) < c.threads[best]*len(m.LLCs[i]) {
+			best = i
+		}
+	}
+	c.threads[best] += threads
+	home, err := c.Host.ParseHome(fmt.Sprintf("llc:%d", best))
+	if err != nil {
+		return "", err
+	}
+	note, err := c.setHome(g, home, false)
+	if note != "" {
+		c.Note(note)
+	}
+	return g, err
+}
+
+// note tells something once.
+func (c *Clusters) note(text string) {
+	if !c.told {
+		c.Note(text)
+		c.told = true
+	}
+}

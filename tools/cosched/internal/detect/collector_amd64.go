@@ -1,0 +1,599 @@
+package detect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/features"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// As detect.bpf.c has them.
+	targetSelf     = uint32(1)
+	targetChildren = uint32(2)
+	whereShared    = 2
+
+	// Entries of the maps: 256 threads at 256 locks each in one interval, of about 100
+	// bytes. What finds no room is counted.
+	maxUses  = 1 << 16
+	maxWakes = 1 << 16
+
+	// Processes whose calls are watched at a time, in turn: each takes time to switch.
+	maxProbed = 16
+
+	// Probes that wait for their end, each with a thread.
+	maxClosing = 4 * maxProbed
+
+	// How often processes are looked for. Children are observed from their birth, but
+	// calls of their lock functions only once their C library was found.
+	scanEvery = 250 * time.Millisecond
+
+	// Watching for less time is not worth the switching. More short windows see more than
+	// few long ones: a thread that runs does the same over and over.
+	callsWindow  = time.Millisecond
+	callsBlind   = 10 * time.Millisecond
+	eventsWindow = 200 * time.Millisecond
+)
+
+// process is one that is observed.
+type process struct {
+	cpu    time.Duration // that it has used
+	probes []*probe      // nil until they are found
+}
+
+// probe is a file with functions that take locks.
+type probe struct {
+	in      *link.Executable
+	file    string   // as the process sees it
+	offsets []uint64 // none where the kernel puts no probes there
+}
+
+// Collector counts what the observed processes do.
+type Collector struct {
+	objects   objectObjects
+	multi     bool // the kernel attaches to many functions at once
+	always    []io.Closer
+	find      func() ([]int, error)
+	processes map[uint32]*process
+	functions map[string][]uint64   // offsets of lock functions that can be watched, by device and inode
+	turn      int                   // of the processes whose calls are watched
+	calls     []link.Link           // while they are
+	closing   atomic.Int32          // calls that are no more
+	events    []link.Link           // while they are
+	before    [3]*ebpf.ProgramStats // of Lock, Futex and Waking, before Run
+	refused   uint64                // processes that found no room
+	unwatched []string              // files whose functions the kernel puts no probes on, and why
+	overhead  Overhead
+	lost      Lost // in all
+	told      Lost // with the last sample
+}
+
+// Open loads what counts into the kernel. Limit is the part of their CPU time that the
+// observed processes may lose by it. From then on this process runs before others: what
+// takes long, and commands, are started by Leisurely.
+func Open(limit float64) (_ *Collector, err error) {
+	c := &Collector{processes: map[uint32]*process{}, functions: map[string][]uint64{}}
+	c.overhead.Limit = limit
+	hurry()
+	defer func() {
+		if err != nil {
+			c.Close()
+		}
+	}()
+	spec, err := loadObject()
+	if err != nil {
+		return nil, err
+	}
+	spec.Maps[objectMapUses].MaxEntries = maxUses
+	spec.Maps[objectMapWakes].MaxEntries = maxWakes
+	if c.multi = features.HaveBPFLinkUprobeMulti() == nil; !c.multi {
+		spec.Programs[objectProgLock].AttachType = ebpf.AttachNone
+	}
+	if err := spec.LoadAndAssign(&c.objects, nil); err != nil {
+		return nil, err
+	}
+	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+	if err != nil {
+		return nil, fmt.Errorf("run time of BPF programs: %w", err)
+	}
+	c.always = append(c.always, stats)
+	fork, err := link.AttachTracing(link.TracingOptions{Program: c.objects.ProcessFork})
+	if err != nil {
+		return nil, fmt.Errorf("tracepoint sched_process_fork: %w", err)
+	}
+	c.always = append(c.always, fork)
+	return c, c.calibrate()
+}
+
+// Close takes everything out of the kernel.
+func (c *Collector) Close() {
+	c.detachCalls()
+	detach(&c.events)
+	for _, a := range c.always {
+		a.Close()
+	}
+	c.objects.Close()
+}
+
+// detach takes probes away.
+func detach(links *[]link.Link) {
+	for _, l := range *links {
+		l.Close()
+	}
+	*links = nil
+}
+
+// detachCalls takes all probes of functions away at once. The kernel does that at once,
+// but then waits until nobody is in their program, which took up to seconds on a machine
+// with many wakeups: nobody waits for that.
+func (c *Collector) detachCalls() {
+	for _, l := range c.calls {
+		c.closing.Add(1)
+		go func() {
+			defer c.closing.Add(-1)
+			l.Close()
+		}()
+	}
+	c.calls = nil
+}
+
+// Observe observes the processes that a function finds, and those that they make.
+func (c *Collector) Observe(find func() ([]int, error)) error {
+	c.find = find
+	return c.search()
+}
+
+// ObserveChildren observes the processes that this one makes.
+func (c *Collector) ObserveChildren() error {
+	return c.objects.Targets.Put(uint32(os.Getpid()), targetChildren)
+}
+
+// search looks for processes that began or ended, and for the functions of new ones.
+func (c *Collector) search() error {
+	if c.find != nil {
+		pids, err := c.find()
+		if err != nil {
+			return err
+		}
+		for _, pid := range pids {
+			if err := c.objects.Targets.Put(uint32(pid), targetSelf); errors.Is(err, unix.E2BIG) {
+				c.refused++
+			} else if err != nil {
+				return err
+			}
+		}
+	}
+	var pid, how uint32
+	var ended []uint32
+	for entries := c.objects.Targets.Iterate(); entries.Next(&pid, &how); {
+		if how != targetSelf {
+			continue
+		}
+		p := c.processes[pid]
+		if p == nil {
+			p = &process{}
+			p.cpu, _ = cpuTime(int(pid))
+			c.processes[pid] = p
+		}
+		if err := unix.Kill(int(pid), 0); errors.Is(err, unix.ESRCH) {
+			ended = append(ended, pid)
+		} else if p.probes == nil {
+			p.probes = c.probesOf(pid)
+		}
+	}
+	for _, pid := range ended {
+		delete(c.processes, pid)
+		_ = c.objects.Targets.Delete(pid)
+	}
+	return nil
+}
+
+// probesOf finds the functions that take locks in a process; none while its C library
+// is not mapped yet.
+func (c *Collector) probesOf(pid uint32) []*probe {
+	proc := filepath.Join("/proc", strconv.Itoa(int(pid)))
+	program, _ := os.Readlink(filepath.Join(proc, "exe"))
+	mapped, err := executable(filepath.Join(proc, "maps"))
+	if err != nil {
+		return nil // ended
+	}
+	var list []*probe
+	for _, m := range mapped {
+		if !mayHaveLocks(m.file, program) {
+			continue
+		}
+		file := filepath.Join(proc, "root", m.file)
+		offsets, known := c.functions[m.inode]
+		if !known {
+			// A file that was replaced since has other functions, if it can be read.
+			var st unix.Stat_t
+			if unix.Stat(file, &st) != nil || fmt.Sprintf("%02x:%02x %d", unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino) != m.inode {
+				continue
+			}
+			offsets, _ = lockOffsets(file)
+		}
+		in, err := link.OpenExecutable(file)
+		if err != nil {
+			return nil // ended
+		}
+		c.functions[m.inode] = offsets
+		if len(offsets) > 0 {
+			list = append(list, &probe{in, m.file, offsets})
+		}
+	}
+	return list
+}
+
+// attach watches some functions of a process.
+func (c *Collector) attach(pid uint32, in *link.Executable, offsets []uint64) (list []link.Link, err error) {
+	// Putting a probe somewhere waits for threads of the process, and so do those that
+	// were stopped by one, so all can take long once the busiest function has its probe:
+	// that, the first, gets it last and loses it first.
+	for first := len(offsets); first > 0; {
+		end := first
+		if first--; c.multi && first > 0 {
+			first = 1
+		}
+		var l link.Link
+		if c.multi {
+			l, err = in.UprobeMulti(nil, c.objects.Lock, &link.UprobeMultiOptions{Addresses: offsets[first:end], PID: pid})
+		} else {
+			l, err = in.Uprobe("", c.objects.Lock, &link.UprobeOptions{Address: offsets[first], PID: int(pid)})
+		}
+		if err != nil {
+			return list, err
+		}
+		list = slices.Insert(list, 0, l)
+	}
+	return list, nil
+}
+
+// watchCalls watches the calls of lock functions of the processes whose turn it is.
+func (c *Collector) watchCalls() {
+	if c.closing.Load() > maxClosing {
+		return
+	}
+	var pids []uint32
+	for pid, p := range c.processes {
+		if len(p.probes) > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	for i := range min(len(pids), maxProbed) {
+		pid := pids[(c.turn+i)%len(pids)]
+		for _, p := range c.processes[pid].probes {
+			links, err := c.attach(pid, p.in, p.offsets)
+			c.calls = append(c.calls, links...)
+			if err != nil && !errors.Is(err, os.ErrNotExist) && unix.Kill(int(pid), 0) == nil {
+				if why := fmt.Sprintf("%s: %v", p.file, err); !slices.Contains(c.unwatched, why) {
+					c.unwatched = append(c.unwatched, why)
+				}
+				p.offsets = nil
+			}
+		}
+	}
+	if len(pids) > 0 {
+		c.turn = (c.turn + maxProbed) % len(pids)
+	}
+}
+
+// watchEvents watches futex calls and wakeups.
+func (c *Collector) watchEvents() error {
+	futex, err := link.AttachTracing(link.TracingOptions{Program: c.objects.Futex})
+	if err != nil {
+		return fmt.Errorf("tracepoint sys_enter: %w", err)
+	}
+	c.events = append(c.events, futex)
+	waking, err := link.AttachTracing(link.TracingOptions{Program: c.objects.Waking})
+	if err != nil {
+		return fmt.Errorf("tracepoint sched_waking: %w", err)
+	}
+	c.events = append(c.events, waking)
+	return nil
+}
+
+// probed is a function to measure a probe at. Its first instruction is none that the
+// kernel executes for the program, so the probe costs two traps, which is the most.
+//
+//go:noinline
+//go:nosplit
+func probed(p *uint64) uint64 { return *p + 1 }
+
+// calibrate measures what a probe and what a watched system call cost, apart from their
+// programs.
+func (c *Collector) calibrate() error {
+	pc := uint64(reflect.ValueOf(probed).Pointer())
+	mapped, err := executable("/proc/self/maps")
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(mapped, func(m mapping) bool { return m.start <= pc && pc < m.end })
+	if i < 0 {
+		return fmt.Errorf("/proc/self/maps: %#x is in none of the files", pc)
+	}
+	in, err := link.OpenExecutable("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	c.calls, err = c.attach(uint32(os.Getpid()), in, []uint64{pc - mapped[i].start + mapped[i].pgoff})
+	if err != nil {
+		return fmt.Errorf("uprobe: %w", err)
+	}
+	var word uint64
+	trap, err := costOf(func() { word = probed(&word) }, c.objects.Lock)
+	c.detachCalls()
+	if err != nil {
+		return err
+	}
+	// Any short system call.
+	call := func() { _, _, _ = unix.RawSyscall(unix.SYS_GETPPID, 0, 0, 0) }
+	alone, err := costOf(call, nil)
+	if err != nil {
+		return err
+	}
+	if err := c.watchEvents(); err != nil {
+		return err
+	}
+	watched, err := costOf(call, c.objects.Futex)
+	detach(&c.events)
+	if err != nil {
+		return err
+	}
+	c.overhead.Trap, c.overhead.Entry = trap, max(0, watched-alone)
+	_, err = c.drain()
+	return err
+}
+
+// costOf gives the CPU time of a call, without that of a program that it runs, if any:
+// the median of some rounds, which leaves out those that were interrupted.
+func costOf(call func(), p *ebpf.Program) (time.Duration, error) {
+	// A round of probes takes a millisecond or some.
+	const rounds, calls = 9, 200
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var costs []time.Duration
+	before, after := &ebpf.ProgramStats{}, &ebpf.ProgramStats{}
+	for range rounds {
+		var err error
+		if p != nil {
+			if before, err = p.Stats(); err != nil {
+				return 0, err
+			}
+		}
+		began, err := threadTime()
+		if err != nil {
+			return 0, err
+		}
+		for range calls {
+			call()
+		}
+		ended, err := threadTime()
+		if err != nil {
+			return 0, err
+		}
+		if p != nil {
+			if after, err = p.Stats(); err != nil {
+				return 0, err
+			}
+			if n := after.RunCount - before.RunCount; n < calls {
+				return 0, fmt.Errorf("the program of %v ran %d times in %d calls", p, n, calls)
+			}
+		}
+		// Others make system calls as well, so not the sum.
+		each := time.Duration(0)
+		if n := after.RunCount - before.RunCount; n > 0 {
+			each = (after.Runtime - before.Runtime) / time.Duration(n)
+		}
+		costs = append(costs, (ended-began)/calls-each)
+	}
+	slices.Sort(costs)
+	return max(0, costs[len(costs)/2]), nil
+}
+
+// counts says how often the programs ran and how long.
+func (c *Collector) counts() (list [3]*ebpf.ProgramStats, err error) {
+	for i, p := range []*ebpf.Program{c.objects.Lock, c.objects.Futex, c.objects.Waking} {
+		if list[i], err = p.Stats(); err != nil {
+			return list, err
+		}
+	}
+	return list, nil
+}
+
+// used updates what the observed processes used and what was spent.
+func (c *Collector) used() error {
+	o := &c.overhead
+	for pid, p := range c.processes {
+		if used, err := cpuTime(int(pid)); err == nil {
+			o.CPU += max(0, used-p.cpu)
+			p.cpu = used
+		}
+	}
+	now, err := c.counts()
+	if err != nil {
+		return err
+	}
+	lock, futex, waking := now[0], now[1], now[2]
+	// Calibration called as well.
+	o.Calls, o.CallsTime = lock.RunCount-c.before[0].RunCount, lock.Runtime-c.before[0].Runtime
+	o.SystemCalls = futex.RunCount - c.before[1].RunCount
+	o.Events = o.SystemCalls + waking.RunCount - c.before[2].RunCount
+	o.EventsTime = futex.Runtime - c.before[1].Runtime + waking.Runtime - c.before[2].Runtime
+	return nil
+}
+
+// Unwatched lists files whose lock functions cannot be watched, and why.
+func (c *Collector) Unwatched() []string { return c.unwatched }
+
+// Run counts until it is told to end, and gives what it saw in each interval to a
+// function, which must not take long.
+func (c *Collector) Run(ctx context.Context, interval time.Duration, give func(*Sample, Overhead)) error {
+	var err error
+	if c.before, err = c.counts(); err != nil {
+		return err
+	}
+	// Each has half of the limit, less a tenth for what is seen too late; the calls have
+	// what the events do not need as well.
+	part := 0.45 * c.overhead.Limit
+	events, calls := newGovernor(part, eventsWindow, mostWait, 0), newGovernor(part, callsWindow, callsBlind, runtime.NumCPU())
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	began := time.Now()
+	was, at, searched, given := c.overhead, began, began, began
+	open := began // since when calls were watched
+	for {
+		done := false
+		select {
+		case <-ctx.Done():
+			done = true
+		case <-timer.C:
+		}
+		if err := c.used(); err != nil {
+			return err
+		}
+		now, o := time.Now(), &c.overhead
+		elapsed := now.Sub(at)
+		at = now
+		o.Time = now.Sub(began)
+		callsElapsed := elapsed
+		if len(c.calls) > 0 {
+			// Without the time that putting the probes there took.
+			callsElapsed = now.Sub(open)
+			open = now
+			o.CallsOpen += callsElapsed
+		}
+		if len(c.events) > 0 {
+			o.EventsOpen += elapsed
+		}
+		cpu := o.CPU - was.CPU
+		eventsCost := o.eventsCost() - was.eventsCost()
+		callsCost := time.Duration(o.Calls-was.Calls)*o.Trap + o.CallsTime - was.CallsTime
+		was = *o
+		watchEvents, wait := events.next(len(c.events) > 0, elapsed, elapsed, cpu, eventsCost)
+		calls.balance += events.surplus
+		watchCalls, wait2 := calls.next(len(c.calls) > 0, elapsed, callsElapsed, cpu, callsCost)
+		if !watchCalls || done {
+			c.detachCalls()
+		}
+		if !watchEvents || done {
+			detach(&c.events)
+		}
+		if now.Sub(given) >= interval || done {
+			s, err := c.drain()
+			if err != nil {
+				return err
+			}
+			var own unix.Rusage
+			if err := unix.Getrusage(unix.RUSAGE_SELF, &own); err != nil {
+				return err
+			}
+			o.Own = time.Duration(own.Utime.Nano() + own.Stime.Nano())
+			give(s, *o)
+			given = now
+		}
+		if done {
+			return nil
+		}
+		if now.Sub(searched) >= scanEvery {
+			if err := c.search(); err != nil {
+				return err
+			}
+			searched = now
+		}
+		if watchEvents && len(c.events) == 0 {
+			if err := c.watchEvents(); err != nil {
+				return err
+			}
+		}
+		if watchCalls && len(c.calls) == 0 {
+			c.watchCalls()
+			open = time.Now()
+		}
+		timer.Reset(min(wait, wait2))
+	}
+}
+
+// drain takes what was counted out of the kernel.
+func (c *Collector) drain() (*Sample, error) {
+	s := NewSample()
+	see := func(tid, pid uint32, comm [16]int8) {
+		name := make([]byte, 0, len(comm))
+		for _, b := range comm {
+			if b == 0 {
+				break
+			}
+			name = append(name, byte(b))
+		}
+		s.Threads[int(tid)] = Thread{int(tid), int(pid), strings.ToValidUTF8(string(name), "?")}
+	}
+	err := drain(c.objects.Uses, func(k objectUseKey, u objectUse) {
+		if int(k.Tgid) == os.Getpid() {
+			return // calibration
+		}
+		o := Object{PID: int(k.Tgid), Addr: k.Addr}
+		if u.Where == whereShared {
+			o = Object{Dev: u.Dev, Inode: u.Inode, Offset: u.Offset}
+		}
+		see(k.Tid, k.Tgid, u.Comm)
+		use := Use{int(k.Tid), o}
+		n := s.Uses[use]
+		s.Uses[use] = Counts{n.Locks + u.Locks, n.Waits + u.Waits, n.Wakes + u.Wakes}
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = drain(c.objects.Wakes, func(k objectWakeKey, w objectWake) {
+		see(k.Waker, k.WakerTgid, w.WakerComm)
+		see(k.Wakee, k.WakeeTgid, w.WakeeComm)
+		s.Wakes[Pair{int(k.Waker), int(k.Wakee)}] += w.Wakes
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range []struct {
+		in *ebpf.Variable
+		to *uint64
+	}{{c.objects.LostUses, &c.lost.Uses}, {c.objects.LostWakes, &c.lost.Wakes}, {c.objects.LostTargets, &c.lost.Targets}} {
+		if err := v.in.Get(v.to); err != nil {
+			return nil, err
+		}
+	}
+	c.lost.Targets += c.refused
+	s.Lost = Lost{c.lost.Uses - c.told.Uses, c.lost.Wakes - c.told.Wakes, c.lost.Targets - c.told.Targets}
+	c.told = c.lost
+	return s, nil
+}
+
+// drain takes all entries out of a map.
+func drain[K, V any](m *ebpf.Map, f func(K, V)) error {
+	// More than any bucket of the kernel's hash has entries: it gives whole ones.
+	keys, values := make([]K, 4096), make([]V, 4096)
+	var cursor ebpf.MapBatchCursor
+	for {
+		n, err := m.BatchLookupAndDelete(&cursor, keys, values, nil)
+		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return err
+		}
+		for i := range n {
+			f(keys[i], values[i])
+		}
+		if err != nil {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,23 @@
+//go:build !amd64
+
+package detect
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Collector is there on x86-64 only.
+type Collector struct{}
+
+// Open says so.
+func Open(float64) (*Collector, error) {
+	return nil, errors.New("cosched detect knows the registers and the system calls of x86-64 only")
+}
+
+func (*Collector) Close()                                                            {}
+func (*Collector) Observe(func() ([]int, error)) error                               { return nil }
+func (*Collector) ObserveChildren() error                                            { return nil }
+func (*Collector) Unwatched() []string                                               { return nil }
+func (*Collector) Run(context.Context, time.Duration, func(*Sample, Overhead)) error { return nil }

@@ -1,0 +1,41 @@
+package detect
+
+import "time"
+
+// Overhead is what observing cost those who were observed.
+type Overhead struct {
+	Limit float64       `json:"limit"` // part of CPU that it was to stay below
+	Time  time.Duration `json:"time_ns"`
+	CPU   time.Duration `json:"cpu_ns"` // used by the observed processes
+
+	// Calls of functions that take locks: a breakpoint, and the program that counts.
+	Calls     uint64        `json:"lock_calls"`
+	Trap      time.Duration `json:"trap_ns"` // of one breakpoint, measured on this machine
+	CallsTime time.Duration `json:"lock_calls_program_ns"`
+	CallsOpen time.Duration `json:"lock_calls_watched_ns"`
+	// System calls and wakeups, those of other processes included.
+	SystemCalls uint64        `json:"system_calls"`
+	Entry       time.Duration `json:"entry_ns"` // of one, but for the program, measured on this machine
+	Events      uint64        `json:"events"`
+	EventsTime  time.Duration `json:"events_program_ns"`
+	EventsOpen  time.Duration `json:"events_watched_ns"`
+
+	Own time.Duration `json:"own_cpu_ns"` // CPU time of cosched itself
+}
+
+// Cost is CPU time that the observed processes lost.
+func (o Overhead) Cost() time.Duration {
+	return time.Duration(o.Calls)*o.Trap + o.CallsTime + o.eventsCost()
+}
+
+func (o Overhead) eventsCost() time.Duration {
+	return time.Duration(o.SystemCalls)*o.Entry + o.EventsTime
+}
+
+// Share is the cost as a part of the CPU time that they used.
+func (o Overhead) Share() float64 {
+	if o.CPU == 0 {
+		return 0
+	}
+	return o.Cost().Seconds() / o.CPU.Seconds()
+}
