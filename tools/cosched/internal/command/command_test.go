@@ -27,7 +27,9 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(treeVariable); dir != "" {
 		os.Exit(Main(coschedtest.At(dir), os.Args[1:], os.Stdout, os.Stderr))
 	}
-	os.Exit(m.Run())
+	status := m.Run()
+	os.RemoveAll(built)
+	os.Exit(status)
 }
 
 // call runs the command on a machine.
@@ -393,7 +395,7 @@ func TestFullOutput(t *testing.T) {
 // Every verb has help with a synopsis, and all that print have --json.
 func TestHelp(t *testing.T) {
 	h := coschedtest.Host(t)
-	verbs := []string{"run", "create", "set", "move", "ls", "tree", "stat", "top", "record", "replay", "plot", "dump", "rm", "topology", "completion", "schedstat"}
+	verbs := []string{"run", "create", "set", "move", "ls", "tree", "stat", "top", "record", "replay", "plot", "dump", "rm", "topology", "completion", "schedstat", "detect"}
 	var have []string
 	for _, c := range New(h).Commands() {
 		have = append(have, c.Name())
@@ -411,7 +413,7 @@ func TestHelp(t *testing.T) {
 				t.Errorf("%s --help: a long line: %s", v, line)
 			}
 		}
-		if prints := slices.Contains([]string{"ls", "tree", "stat", "top", "replay", "dump", "topology", "schedstat report", "schedstat diff"}, v); prints != strings.Contains(out, "--json") {
+		if prints := slices.Contains([]string{"ls", "tree", "stat", "top", "replay", "dump", "topology", "schedstat report", "schedstat diff", "detect"}, v); prints != strings.Contains(out, "--json") {
 			t.Errorf("%s --help: --json is not where something is printed", v)
 		}
 	}
@@ -467,7 +469,7 @@ func build(t *testing.T, pkg string) string {
 func TestStart(t *testing.T) {
 	const limit = 50 * time.Millisecond
 	program := build(t, "cosched.io/cosched/cmd/cosched")
-	for _, verb := range []string{"run", "create", "set", "move", "ls", "tree", "stat", "top", "record", "replay", "plot", "dump", "rm", "topology", "completion", "schedstat"} {
+	for _, verb := range []string{"run", "create", "set", "move", "ls", "tree", "stat", "top", "record", "replay", "plot", "dump", "rm", "topology", "completion", "schedstat", "detect"} {
 		best := time.Hour
 		for range 5 {
 			c := exec.Command(program, verb, "--help")
@@ -505,7 +507,7 @@ func TestManPages(t *testing.T) {
 		return all
 	}
 	once, again := pages(), pages()
-	if len(once) != 20 {
+	if len(once) != 21 {
 		t.Errorf("%d pages", len(once))
 	}
 	for name, text := range once {

@@ -1,0 +1,341 @@
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"cosched.io/cosched/internal/cosched"
+	"cosched.io/cosched/internal/cosched/coschedtest"
+	"cosched.io/cosched/internal/detect"
+)
+
+// seen is the JSON of detect.
+type seen struct {
+	Groups []struct {
+		Threads []detect.Thread
+	}
+	Why     string
+	Alone   []detect.Thread
+	Threads []detect.Thread
+	Shared  [][]float64
+	Lost    detect.Lost
+	Share   float64 `json:"overhead_share"`
+}
+
+// runCosched runs the command as users do; what it observes must not be this process.
+func runCosched(t *testing.T, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	var o, e strings.Builder
+	// Nothing here takes half of that.
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary(t), args...)
+	cmd.Stdout, cmd.Stderr = &o, &e
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) || ctx.Err() != nil {
+		t.Fatalf("%v: %v", args, errors.Join(err, ctx.Err()))
+	}
+	return cmd.ProcessState.ExitCode(), o.String(), e.String()
+}
+
+// built is where the programs are that these tests run; TestMain removes it.
+var built string
+
+// makeOnce makes a file once.
+func makeOnce(t *testing.T, name string, argv ...string) string {
+	t.Helper()
+	if built == "" {
+		dir, err := os.MkdirTemp("", "cosched")
+		if err != nil {
+			t.Fatal(err)
+		}
+		built = dir
+	}
+	file := filepath.Join(built, name)
+	if _, err := os.Stat(file); err == nil {
+		return file
+	}
+	out, err := exec.Command(argv[0], append([]string{argv[1], "-o", file}, argv[2:]...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", argv, err, out)
+	}
+	return file
+}
+
+func binary(t *testing.T) string {
+	return makeOnce(t, "cosched", "go", "build", "../../cmd/cosched")
+}
+
+// share is the program in testdata.
+func share(t *testing.T) string {
+	return makeOnce(t, "share", "gcc", "-O2", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread", "testdata/share.c")
+}
+
+// needBPF skips a test where this machine cannot observe.
+func needBPF(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	status, _, stderr := runCosched(t, "detect", "--", "true")
+	switch status {
+	case 0:
+	case cosched.ExitNoPerm, cosched.ExitUnavailable:
+		t.Skipf("this machine cannot observe: %s", stderr)
+	default:
+		t.Fatalf("exit status %d: %s", status, stderr)
+	}
+}
+
+// detectJSON may cost much, as a busy machine leaves little to see otherwise.
+func detectJSON(t *testing.T, args ...string) (s seen) {
+	t.Helper()
+	status, out, stderr := runCosched(t, append([]string{"detect", "--json", "--limit", "25"}, args...)...)
+	if err := json.Unmarshal([]byte(out), &s); status != 0 || err != nil {
+		t.Fatalf("exit status %d, %v: %s%s", status, err, out, stderr)
+	}
+	t.Logf("overhead %.1f %%", 100*s.Share)
+	if s.Lost != (detect.Lost{}) {
+		t.Errorf("lost %+v", s.Lost)
+	}
+	return s
+}
+
+// agreement compares the groups with the true ones, of all threads that have one.
+func (s seen) agreement(truth func(detect.Thread) string) (index float64, threads int) {
+	found, true_, number := map[int]int{}, map[int]int{}, map[string]int{}
+	add := func(t detect.Thread, group int) {
+		g := truth(t)
+		if g == "" {
+			return
+		}
+		if _, ok := number[g]; !ok {
+			number[g] = len(number)
+		}
+		found[t.TID], true_[t.TID] = group, number[g]
+	}
+	for i, g := range s.Groups {
+		for _, t := range g.Threads {
+			add(t, i)
+		}
+	}
+	for i, t := range s.Alone {
+		add(t, -1-i)
+	}
+	return detect.RandIndex(found, true_), len(found)
+}
+
+// byName is true where threads are named after their group.
+func byName(t detect.Thread) string {
+	if len(t.Name) == 2 && strings.Contains("wpt", t.Name[:1]) {
+		return t.Name
+	}
+	return ""
+}
+
+func TestDetectTruth(t *testing.T) {
+	needBPF(t)
+	for _, c := range []struct {
+		mode    string
+		groups  int
+		threads int
+	}{{"threads", 8, 32}, {"processes", 8, 32}, {"pipelines", 3, 12}} {
+		t.Run(c.mode, func(t *testing.T) {
+			s := detectJSON(t, "--", share(t), c.mode, "6000")
+			index, threads := s.agreement(byName)
+			if index != 1 || threads != c.threads || len(s.Groups) != c.groups {
+				t.Errorf("index %v of %d threads in %d groups: %+v, %s", index, threads, len(s.Groups), s.Groups, s.Why)
+			}
+		})
+	}
+}
+
+func TestDetectNoStructure(t *testing.T) {
+	needBPF(t)
+	s := detectJSON(t, "--", share(t), "alike", "6000")
+	if len(s.Groups) != 0 || s.Why == "" || len(s.Threads) != 32 {
+		t.Errorf("groups %+v of %d threads, %q", s.Groups, len(s.Threads), s.Why)
+	}
+}
+
+func TestDetectJava(t *testing.T) {
+	needBPF(t)
+	if _, err := exec.LookPath("javac"); err != nil {
+		t.Skip("no javac: install default-jdk-headless")
+	}
+	classes := t.TempDir()
+	if out, err := exec.Command("javac", "-d", classes, "testdata/Warehouses.java").CombinedOutput(); err != nil {
+		t.Fatalf("javac: %v\n%s", err, out)
+	}
+	s := detectJSON(t, "--", "java", "-cp", classes, "Warehouses", "8000")
+	index, threads := s.agreement(byName)
+	if index < 0.9 || threads != 32 {
+		t.Errorf("index %v of %d threads: %+v", index, threads, s.Groups)
+	}
+}
+
+// Two databases of one server: each client has a server process.
+func TestDetectPostgreSQL(t *testing.T) {
+	needBPF(t)
+	dirs, _ := filepath.Glob("/usr/lib/postgresql/*/bin/pgbench")
+	owner, err := user.Lookup("postgres")
+	if len(dirs) == 0 || err != nil {
+		t.Skip("no PostgreSQL: install postgresql")
+	}
+	slices.Sort(dirs)
+	bin := filepath.Dir(dirs[len(dirs)-1])
+	// Its socket's path must be short.
+	dir, err := os.MkdirTemp("/tmp", "pg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	uid, _ := strconv.Atoi(owner.Uid)
+	gid, _ := strconv.Atoi(owner.Gid)
+	if err := os.Chown(dir, uid, gid); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	command := func(name string, args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(ctx, filepath.Join(bin, name), args...)
+		cmd.Dir = dir
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
+		return cmd
+	}
+	must := func(cmd *exec.Cmd) string {
+		t.Helper()
+		// Not its standard output: the server would keep that of pg_ctl.
+		out, err := os.CreateTemp(built, "out")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer out.Close()
+		cmd.Stdout, cmd.Stderr = out, out
+		err = cmd.Run()
+		text, _ := os.ReadFile(out.Name())
+		if err != nil {
+			t.Fatalf("%v: %v\n%s", cmd.Args, err, text)
+		}
+		return string(text)
+	}
+	data := filepath.Join(dir, "data")
+	must(command("initdb", "-D", data, "-A", "trust", "--no-sync"))
+	// Without waiting for a disk: that of this machine is not what is tested.
+	must(command("pg_ctl", "-D", data, "-w", "-l", filepath.Join(dir, "log"), "-o",
+		"-c listen_addresses= -c fsync=off -c synchronous_commit=off -c autovacuum=off -c unix_socket_directories="+dir, "start"))
+	defer func() { _ = command("pg_ctl", "-D", data, "-m", "immediate", "stop").Run() }()
+	var clients []*exec.Cmd
+	defer func() {
+		for _, c := range clients {
+			_ = c.Process.Kill()
+			_ = c.Wait()
+		}
+	}()
+	for _, db := range []string{"one", "two"} {
+		must(command("createdb", "-h", dir, db))
+		must(command("pgbench", "-h", dir, "-i", "-q", db))
+	}
+	for _, db := range []string{"one", "two"} {
+		// At scale 1 all transactions of a database update one row.
+		c := command("pgbench", "-h", dir, "-n", "-c", "6", "-T", "60", db)
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		clients = append(clients, c)
+	}
+	query := func() string {
+		return must(command("psql", "-h", dir, "-At", "-F", " ", "-c", "select pid, datname from pg_stat_activity where application_name = 'pgbench'", "one"))
+	}
+	for strings.Count(query(), "\n") < 12 {
+		if ctx.Err() != nil {
+			t.Fatal("the clients do not connect")
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	database := map[int]string{}
+	for line := range strings.Lines(query()) {
+		var pid int
+		var name string
+		if _, err := fmt.Sscan(line, &pid, &name); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		database[pid] = name
+	}
+	pid, err := os.ReadFile(filepath.Join(data, "postmaster.pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(string(pid), "\n")
+	s := detectJSON(t, "--pid", first, "--for", "10s")
+	index, threads := s.agreement(func(t detect.Thread) string { return database[t.PID] })
+	if index < 0.9 || threads != 12 {
+		t.Errorf("index %v of %d server processes: %+v", index, threads, s.Groups)
+	}
+}
+
+func TestDetectUsage(t *testing.T) {
+	h := coschedtest.Host(t)
+	for _, c := range []struct {
+		args   string
+		status int
+		text   string
+	}{
+		{"detect", cosched.ExitUsage, "give what to observe"},
+		{"detect --pid 1 -- true", cosched.ExitUsage, "give what to observe"},
+		{"detect --pid 0", cosched.ExitUsage, "--pid 0"},
+		{"detect --pid x", cosched.ExitUsage, "--pid"},
+		{"detect --pid 1 --for 10ms", cosched.ExitUsage, "at least 1s"},
+		{"detect --pid 1 --limit 0", cosched.ExitUsage, "--limit 0"},
+		{"detect --pid 1 --limit 101", cosched.ExitUsage, "--limit 101"},
+		{"detect --pid 1 --plot a.gif", cosched.ExitUsage, ".png or .svg"},
+		{"detect --pid 1 --apply ../x", cosched.ExitUsage, "is no name of a cluster"},
+	} {
+		status, out, stderr := call(h, strings.Fields(c.args)...)
+		if status != c.status || out != "" || !strings.Contains(stderr, c.text) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%s: %d, %q, %q", c.args, status, out, stderr)
+		}
+	}
+}
+
+func TestDetectNobody(t *testing.T) {
+	needBPF(t)
+	for _, c := range []struct {
+		args   []string
+		status int
+		text   string
+	}{
+		// Above the greatest PID that Linux has.
+		{[]string{"--pid", "99999999"}, cosched.ExitNoInput, "no such process"},
+		{[]string{"--cgroup", "/sys/fs/cgroup/nowhere"}, cosched.ExitNoInput, "no such cgroup"},
+		{[]string{"--", "/nowhere"}, notFound, "no such command"},
+	} {
+		status, out, stderr := runCosched(t, append([]string{"detect"}, c.args...)...)
+		if status != c.status || out != "" || !strings.Contains(stderr, c.text) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%v: %d, %q, %q", c.args, status, out, stderr)
+		}
+	}
+	// One that ends while it is observed is no error.
+	sleep := exec.Command("sleep", "1")
+	if err := sleep.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go sleep.Wait()
+	status, out, stderr := runCosched(t, "detect", "--pid", strconv.Itoa(sleep.Process.Pid), "--for", "60s")
+	if status != 0 || !strings.Contains(out, "No groups") {
+		t.Errorf("ended: %d, %q, %q", status, out, stderr)
+	}
+}

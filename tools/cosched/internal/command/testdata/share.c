@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Threads and processes whose groups are known: each is named after its group.
+ *
+ * MS is CPU time, each process its part of it; but no longer than a minute.
+ *
+ *   share threads MS     8 groups of 4 threads, a mutex for each group
+ *   share processes MS   the same as processes, the mutexes in shared memory that each
+ *                        maps at another address
+ *   share alike MS       32 threads that take any of 64 mutexes
+ *   share pipelines MS   2 pipelines of 4 processes through pipes, 1 through loopback TCP
+ *   share many MS LOOPS  64 groups of 4 threads, with LOOPS of work between two locks; prints
+ *                        how often locks were taken, and the CPU time it took in us
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define GROUPS		8
+#define MANY		64
+#define WORKERS		4
+#define LOCKS		64
+#define STAGES		4
+
+static pthread_mutex_t *locks;
+static uint64_t cpu_ns, end_ns;
+static long loops = 1000;
+static uint64_t taken[MANY * WORKERS];
+
+static uint64_t now_ns(clockid_t clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return t.tv_sec * 1000000000ull + t.tv_nsec;
+}
+
+static int ended(void)
+{
+	return now_ns(CLOCK_PROCESS_CPUTIME_ID) >= cpu_ns || now_ns(CLOCK_MONOTONIC) >= end_ns;
+}
+
+static void check(int ok, const char *what)
+{
+	if (!ok) {
+		perror(what);
+		exit(1);
+	}
+}
+
+static void be(char kind, int group)
+{
+	char name[16];
+
+	snprintf(name, sizeof(name), "%c%d", kind, group);
+	prctl(PR_SET_NAME, name);
+}
+
+static void work(void)
+{
+	for (long i = 0; i < loops; i++)
+		__asm__ volatile("");
+}
+
+/* Takes one lock, or any, and rests now and then so that all get their turn. */
+static void use(int lock, unsigned int seed, uint64_t *count)
+{
+	uint64_t n;
+
+	for (n = 0; n % 64 || !ended(); n++) {
+		pthread_mutex_t *m = &locks[lock >= 0 ? lock : rand_r(&seed) % LOCKS];
+
+		pthread_mutex_lock(m);
+		work();
+		pthread_mutex_unlock(m);
+		work();
+		if (n % 1024 == 0)
+			usleep(1000);
+	}
+	*count = n;
+}
+
+static void *in_group(void *arg)
+{
+	long nr = (long)arg;
+
+	be('w', nr / WORKERS);
+	use(nr / WORKERS, 0, &taken[nr]);
+	return NULL;
+}
+
+static void *alike(void *arg)
+{
+	long nr = (long)arg;
+
+	be('a', 0);
+	use(-1, nr + 1, &taken[nr]);
+	return NULL;
+}
+
+static void run_threads(void *(*f)(void *), long nr)
+{
+	pthread_t threads[MANY * WORKERS];
+
+	locks = calloc(LOCKS, sizeof(*locks));
+	check(!!locks, "calloc");
+	for (long i = 0; i < nr; i++)
+		check(!pthread_create(&threads[i], NULL, f, (void *)i), "pthread_create");
+	for (long i = 0; i < nr; i++)
+		pthread_join(threads[i], NULL);
+}
+
+static void run_processes(void)
+{
+	pthread_mutexattr_t attr;
+	int fd = memfd_create("locks", 0);
+	size_t size = 1 << 20;
+
+	cpu_ns /= GROUPS * WORKERS;
+	check(fd >= 0 && !ftruncate(fd, size), "memfd_create");
+	locks = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	check(locks != MAP_FAILED, "mmap");
+	pthread_mutexattr_init(&attr);
+	pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
+	for (int i = 0; i < GROUPS; i++)
+		pthread_mutex_init(&locks[i], &attr);
+	for (int i = 0; i < GROUPS * WORKERS; i++) {
+		if (fork())
+			continue;
+		munmap(locks, size);
+		/* Every process has other pages before it. */
+		mmap(NULL, (i + 1) * size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		locks = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		check(locks != MAP_FAILED, "mmap");
+		be('w', i / WORKERS);
+		use(i / WORKERS, 0, taken);
+		exit(0);
+	}
+}
+
+/* Gives two ends of a way for bytes. */
+static void connect_stages(int tcp, int ends[2])
+{
+	struct sockaddr_in at = {
+		.sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)
+	};
+	socklen_t len = sizeof(at);
+	int in;
+
+	if (!tcp) {
+		check(!pipe(ends), "pipe");
+		return;
+	}
+	in = socket(AF_INET, SOCK_STREAM, 0);
+	ends[1] = socket(AF_INET, SOCK_STREAM, 0);
+	check(!bind(in, (void *)&at, len) && !listen(in, 1) &&
+	      !getsockname(in, (void *)&at, &len) &&
+	      !connect(ends[1], (void *)&at, len), "loopback");
+	ends[0] = accept(in, NULL, NULL);
+	check(ends[0] >= 0, "accept");
+	close(in);
+}
+
+/* Each stage waits for the one before; the last one gives back to the first. */
+static void run_pipeline(char kind, int nr, int tcp)
+{
+	int ends[STAGES][2];
+
+	for (int i = 0; i < STAGES; i++)
+		connect_stages(tcp, ends[i]);
+	for (int i = 0; i < STAGES; i++) {
+		char bytes[64] = "";
+		int in = ends[i][0], out = ends[(i + 1) % STAGES][1];
+
+		if (fork())
+			continue;
+		/* Who waits for one that has ended sees that if nobody else has that end. */
+		for (int j = 0; j < STAGES; j++) {
+			if (ends[j][0] != in)
+				close(ends[j][0]);
+			if (ends[j][1] != out)
+				close(ends[j][1]);
+		}
+		be(kind, nr);
+		if (i == 0)
+			check(write(out, bytes, sizeof(bytes)) > 0, "write");
+		while (!ended()) {
+			if (read(in, bytes, sizeof(bytes)) <= 0)
+				break;	/* it has ended */
+			work();
+			if (write(out, bytes, sizeof(bytes)) <= 0)
+				break;
+		}
+		exit(0);
+	}
+	for (int i = 0; i < STAGES; i++) {
+		close(ends[i][0]);
+		close(ends[i][1]);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	uint64_t sum = 0;
+	struct rusage r;
+
+	if (argc < 3)
+		return 2;
+	signal(SIGPIPE, SIG_IGN);
+	cpu_ns = atol(argv[2]) * 1000000ull;
+	end_ns = now_ns(CLOCK_MONOTONIC) + 60 * 1000000000ull;
+	if (!strcmp(argv[1], "threads")) {
+		run_threads(in_group, GROUPS * WORKERS);
+	} else if (!strcmp(argv[1], "processes")) {
+		run_processes();
+	} else if (!strcmp(argv[1], "alike")) {
+		run_threads(alike, GROUPS * WORKERS);
+	} else if (!strcmp(argv[1], "pipelines")) {
+		cpu_ns /= 3 * STAGES;
+		run_pipeline('p', 0, 0);
+		run_pipeline('p', 1, 0);
+		run_pipeline('t', 2, 1);
+	} else if (!strcmp(argv[1], "many") && argc == 4) {
+		loops = atol(argv[3]);
+		run_threads(in_group, MANY * WORKERS);
+		for (int i = 0; i < MANY * WORKERS; i++)
+			sum += taken[i];
+		getrusage(RUSAGE_SELF, &r);
+		printf("locks %lu cpu_us %lu\n", sum,
+		       (r.ru_utime.tv_sec + r.ru_stime.tv_sec) * 1000000ul +
+		       r.ru_utime.tv_usec + r.ru_stime.tv_usec);
+	} else {
+		return 2;
+	}
+	while (wait(NULL) > 0)
+		;
+	return 0;
+}
