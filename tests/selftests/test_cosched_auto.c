@@ -193,6 +193,8 @@ static void equal(const char *top, int times)
 	b = home_of(cg[1]);
 	REQUIRE(!common(&a, &b), "both at the same place");
 	REQUIRE(domains(&a) == domains(&b), "%d and %d domains", domains(&a), domains(&b));
+	/* Threads follow: with all CPUs busy, one after another changes places. */
+	stands_still(cg, 2, 1000);
 	ru_mark(g[0], &mark);
 	stands_still(cg, 2, 1000);
 	cs_diag("%.1f%% of the CPU time at home", ru_share(g[0], &mark, &a));

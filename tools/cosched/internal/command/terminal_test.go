@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -69,25 +70,35 @@ func (m *tmux) screen() string { return m.run("capture-pane", "-p") }
 // press sends keys as tmux names them.
 func (m *tmux) press(keys ...string) { m.run(append([]string{"send-keys"}, keys...)...) }
 
-// see waits until the screen has all of some texts: how long that takes depends on what
-// else the machine does.
-func (m *tmux) see(texts ...string) string {
+// wait waits until the screen is as wanted: how long that takes depends on what else the
+// machine does.
+func (m *tmux) wait(what string, wanted func(screen string) bool) string {
 	m.Helper()
 	var now string
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		now = m.screen()
-		missing := ""
-		for _, s := range texts {
-			if !strings.Contains(now, s) {
-				missing = s
-			}
-		}
-		if missing == "" {
+		if now = m.screen(); wanted(now) {
 			return now
 		}
 	}
-	m.Fatalf("does not show %q:\n%s", texts, now)
+	m.Fatalf("does not show %s:\n%s", what, now)
 	return ""
+}
+
+// see waits until the screen has all of some texts.
+func (m *tmux) see(texts ...string) string {
+	m.Helper()
+	return m.wait(fmt.Sprintf("%q", texts), func(screen string) bool {
+		return !slices.ContainsFunc(texts, func(s string) bool { return !strings.Contains(screen, s) })
+	})
+}
+
+// seeLast waits until the last line of so many begins with a text.
+func (m *tmux) seeLast(lines int, text string) {
+	m.Helper()
+	m.wait(fmt.Sprintf("%q in line %d", text, lines), func(screen string) bool {
+		all := strings.Split(screen, "\n")
+		return len(all) >= lines && strings.HasPrefix(all[lines-1], text)
+	})
 }
 
 // picture draws what is seen, if pictures are asked for.
@@ -151,19 +162,15 @@ func TestTerminal(t *testing.T) {
 	m.see("more LLC domains", "a cluster that is new")
 	m.press("x")
 	m.run("resize-window", "-x", "130", "-y", "30")
-	text := m.see("0   1   2   3   4   5   6   7")
-	if lines := strings.Split(text, "\n"); !strings.HasPrefix(lines[29], "? help") {
-		t.Errorf("the last line of 30 is %q", lines[29])
-	}
+	m.seeLast(30, "? help")
+	m.see("0   1   2   3   4   5   6   7")
 	m.run("resize-window", "-x", "60", "-y", "10")
-	text = m.see("? help", "HOME%v  SPILL   RET 0")
-	if lines := strings.Split(text, "\n"); !strings.HasPrefix(lines[9], "? help") {
-		t.Errorf("the last line of 10 is %q", lines[9])
-	}
+	m.seeLast(10, "? help")
+	m.see("HOME%v  SPILL   RET 0")
 	m.press("Space")
 	m.see("PAUSED")
 	m.press("q")
-	text = m.see("ended with 0")
+	text := m.see("ended with 0")
 	if strings.Contains(text, "cosched top") {
 		t.Errorf("the view is still there:\n%s", text)
 	}
