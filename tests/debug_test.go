@@ -19,6 +19,7 @@ func TestDebugKernel(t *testing.T) {
 		{program: "modes", args: []string{"-t", "ordinary_"}},
 		{name: "implicit", program: "modes", args: []string{"-t", "implicit_"}, cmdline: []string{"cgroup.cosched=implicit"}},
 		{name: "figures", program: "figures", args: []string{"-t", "stat_"}},
+		{name: "auto", program: "auto", preset: "uma8", args: []string{"-t", "hotplug"}},
 		// A thousand take this kernel's emulated CPUs minutes to make.
 		{program: "churn", args: []string{"-t", "churn_", "--clusters", "200", "--seconds", churnSeconds()}, shift: 3},
 	} {
