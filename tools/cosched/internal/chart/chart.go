@@ -15,6 +15,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"cosched.io/cosched/internal/cosched"
 	"cosched.io/cosched/internal/drawing"
 	"cosched.io/cosched/internal/sample"
 )
@@ -76,7 +77,7 @@ func (c *Chart) Add(v *sample.Interval) {
 		}
 		s := c.clusters[u.Path]
 		if s == nil {
-			s = &series{name: u.Name}
+			s = &series{name: cosched.Printable(u.Name)}
 			c.clusters[u.Path] = s
 		}
 		s.cpu, s.atHome = pad(s.cpu, n), pad(s.atHome, n)

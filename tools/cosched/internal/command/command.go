@@ -35,7 +35,7 @@ func Main(h cosched.Host, args []string, stdout, stderr io.Writer) int {
 	} else {
 		err = fmt.Errorf("%w (%s --help says more)", err, at.CommandPath())
 	}
-	fmt.Fprintf(stderr, "%s: %s\n", at.CommandPath(), strings.ReplaceAll(err.Error(), "\n", " "))
+	fmt.Fprintf(stderr, "%s: %s\n", at.CommandPath(), cosched.Printable(strings.ReplaceAll(err.Error(), "\n", " ")))
 	// As env(1) has it: less than 125 is the command's.
 	if _, runs := at.Annotations[ofCommand]; runs && status != notFound && status != notExecutable {
 		status = notRun

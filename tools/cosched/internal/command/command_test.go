@@ -73,6 +73,24 @@ func TestList(t *testing.T) {
 	}
 }
 
+// A name moves no cursor and breaks no table.
+func TestNames(t *testing.T) {
+	h := coschedtest.Host(t)
+	if err := os.Rename(filepath.Join(h.Cgroup, "cosched/shop"), filepath.Join(h.Cgroup, "cosched/s\x1b[2J\n\tp")); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"ls"}, {"tree"}, {"stat"}, {"stat", "s\x1b[2J\n\tp"}, {"stat", "\x1b[2J\n\t"}} {
+		_, out, errs := call(h, args...)
+		if text := out + errs; strings.ContainsAny(text, "\x1b\t") || !strings.Contains(text, `\x1b[2J`) {
+			t.Errorf("%q: %q", args, text)
+		}
+	}
+	var list []cosched.Cluster
+	if _, out, _ := call(h, "ls", "--json"); json.Unmarshal([]byte(out), &list) != nil || len(list) != 3 || list[1].Name != "s\x1b[2J\n\tp" {
+		t.Errorf("ls --json: %s", out)
+	}
+}
+
 func TestStat(t *testing.T) {
 	h := coschedtest.Host(t)
 	status, out, _ := call(h, "stat", "shop")

@@ -235,7 +235,7 @@ func (c choice) show(cmd *cobra.Command, v *sample.Interval, asJSON, first bool)
 		table(w, func(w io.Writer) {
 			fmt.Fprint(w, "NAME\tHOME\tTHREADS\tCPUS\tAT HOME %\tWAKEUPS\tSPILLED\tOVERFLOW\tRETURNED\tSWAPPED\tPUSHED\tPULLED\tHOMES\t\n")
 			for _, u := range list {
-				fmt.Fprintf(w, "%s\t%s\t%d\t%.2f\t%s", u.Name, dash(u.Home.String()), u.Threads, u.CPU, u.HomeText())
+				fmt.Fprintf(w, "%s\t%s\t%d\t%.2f\t%s", cosched.Printable(u.Name), dash(u.Home.String()), u.Threads, u.CPU, u.HomeText())
 				for _, n := range []float64{u.Wakeups, u.Spilled, u.Overflowed, u.Returned, u.Swapped, u.Pushed, u.Pulled, u.HomeChanges} {
 					fmt.Fprintf(w, "\t%.0f", n)
 				}

@@ -75,7 +75,7 @@ const listHeader = "NAME\tHOME\tASKED FOR\tWEIGHTS\tTHREADS\tCPU TIME\tAT HOME %
 
 func listLine(w io.Writer, name string, c *cosched.Cluster) {
 	spent := time.Duration(c.Stat.PreferredUsec+c.Stat.OutsideUsec) * time.Microsecond
-	fmt.Fprintf(w, "%s\t%s\t%s\t%d:%d\t%d\t%s\t%s\n", name, dash(c.Home), dash(c.Asked),
+	fmt.Fprintf(w, "%s\t%s\t%s\t%d:%d\t%d\t%s\t%s\n", cosched.Printable(name), dash(c.Home), dash(c.Asked),
 		c.Weights[0], c.Weights[1], c.Threads, spent.Round(time.Millisecond), percent(c.Stat))
 }
 
@@ -290,7 +290,7 @@ func statTable(w io.Writer, list []*shown) {
 			if s.Since != nil {
 				d, per = *s.Since, s.Seconds
 			}
-			fmt.Fprintf(w, "%s\t%s\t%d\t%.2f\t%s", s.Name, dash(s.Home), s.Threads, float64(d.PreferredUsec+d.OutsideUsec)/1e6/per, percent(d))
+			fmt.Fprintf(w, "%s\t%s\t%d\t%.2f\t%s", cosched.Printable(s.Name), dash(s.Home), s.Threads, float64(d.PreferredUsec+d.OutsideUsec)/1e6/per, percent(d))
 			for _, n := range []uint64{d.WakeupsHome, d.WakeupsSpilled, d.WakeupsOverflowed, d.StraysReturned, d.StraysSwapped, d.TasksPushed, d.TasksPulled, d.HomeChanges} {
 				fmt.Fprintf(w, "\t%.0f", float64(n)/per)
 			}

@@ -58,8 +58,9 @@ func names(threads []Thread) string {
 	count := map[string]int{}
 	var list []string
 	for _, t := range threads {
-		if count[t.Name]++; count[t.Name] == 1 {
-			list = append(list, t.Name)
+		name := cosched.Printable(t.Name)
+		if count[name]++; count[name] == 1 {
+			list = append(list, name)
 		}
 	}
 	slices.SortStableFunc(list, func(a, b string) int { return count[b] - count[a] })

@@ -8,6 +8,7 @@ import (
 	"github.com/gdamore/tcell/v3"
 	"github.com/gdamore/tcell/v3/color"
 
+	"cosched.io/cosched/internal/cosched"
 	"cosched.io/cosched/internal/sample"
 )
 
@@ -48,7 +49,7 @@ var (
 
 // text draws a line from x on, clipped, and gives the column behind it.
 func (c canvas) text(x, y int, style tcell.Style, format string, args ...any) int {
-	s := fmt.Sprintf(format, args...)
+	s := cosched.Printable(fmt.Sprintf(format, args...))
 	for s != "" && x < c.width {
 		rest, width := c.Put(x, y, s, style)
 		if len(rest) == len(s) {
@@ -265,7 +266,7 @@ func (v *view) drawList(c canvas, list []*sample.Use) {
 		if i == v.cursor {
 			style = bar
 		}
-		c.text(0, y, style, "%s%s ", sign(u.State), fit(u.Name, name-1))
+		c.text(0, y, style, "%s%s ", sign(u.State), fit(cosched.Printable(u.Name), name-1))
 		// Not where the name ends, whose characters may be wide.
 		x := name + 1
 		if u.State == sample.StateRemoved {
