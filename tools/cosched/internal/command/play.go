@@ -26,6 +26,9 @@ type player struct {
 func (p *player) Title() string { return "cosched replay " + p.name }
 func (p *player) Kept() bool    { return true }
 
+// Load has nothing to do: a recording has the load of all clusters.
+func (p *player) Load(*sample.Use) error { return nil }
+
 func (p *player) Position() string {
 	at := fmt.Sprintf("%d of %d", p.at, p.Len())
 	if p.at == p.Len() {

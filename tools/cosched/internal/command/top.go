@@ -88,6 +88,7 @@ run on. On other than a terminal it prints tables, as cosched stat --watch does,
 			if len(args) > 0 {
 				src.name = args[0]
 			}
+			s.OnDemand = !asJSON
 			if !asJSON && !asText && terminal(cmd) {
 				return top.Run(src, top.Options{Filter: c.filter, Order: order, Reverse: c.reverse, Count: p.count})
 			}

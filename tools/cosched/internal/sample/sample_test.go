@@ -260,6 +260,50 @@ func TestWork(t *testing.T) {
 	}
 }
 
+// Only the load that is asked for is read.
+func TestLoadOnDemand(t *testing.T) {
+	const n = 100
+	l := coschedtest.NewLarge(t, t.TempDir(), n, 64, 8)
+	s := open(t, l.Host, "")
+	all := sample.Between(nil, read(t, s))
+	s.OnDemand = true
+	read(t, s) // the tree, once
+	before, _ := reads(t)
+	v := sample.Between(nil, read(t, s))
+	if after, _ := reads(t); after-before > 2*(n+4*n+10) {
+		t.Errorf("%d reads", after-before)
+	}
+	if len(v.LLCs) != len(all.LLCs) {
+		t.Errorf("%d LLC domains of %d", len(v.LLCs), len(all.LLCs))
+	}
+	for _, i := range []int{0, 1, 7, n - 1} {
+		u, want := &v.Clusters[i], all.Clusters[i]
+		if i > 0 && u.LLCs != nil {
+			t.Errorf("%s has load that nobody asked for", u.Name)
+		}
+		if err := s.Load(u); err != nil || !reflect.DeepEqual(u.LLCs, want.LLCs) || !reflect.DeepEqual(u.Load, want.Load) || len(u.Load) == 0 {
+			t.Errorf("%s: %v, %+v, want %+v", u.Name, err, u.LLCs, want.LLCs)
+		}
+	}
+	// Once: it is of one time as long as it is shown.
+	before, _ = reads(t)
+	if err := s.Load(&v.Clusters[7]); err != nil {
+		t.Error(err)
+	}
+	if after, _ := reads(t); after-before > 2 { // those of reads itself
+		t.Errorf("%d reads for what is known", after-before)
+	}
+	s = open(t, l.Host, "")
+	s.OnDemand = true
+	gone := &sample.Between(nil, read(t, s)).Clusters[8]
+	if err := os.RemoveAll(gone.Path); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Load(gone); err != nil || gone.LLCs == nil || len(gone.LLCs) != 0 {
+		t.Errorf("removed: %v, %+v", err, gone.LLCs)
+	}
+}
+
 func BenchmarkRead(b *testing.B) {
 	l := coschedtest.NewLarge(b, b.TempDir(), 1000, 256, 8)
 	s, err := sample.New(l.Host, "")

@@ -21,7 +21,12 @@ import (
 // What it costs is the budget of cosched top: 5 % of a CPU with 1,000 clusters, once a
 // second, 50 us for each. So the two files that change all the time stay open, and are read
 // with one system call each; the others, and the tree, are looked at as needed and in turn.
+// The load of a cluster is by far the most work for the kernel, which looks at each CPU for
+// it: who shows the load of few clusters only asks for that of these.
 type Sampler struct {
+	// OnDemand leaves out the load of clusters, of which Load fills in what is shown.
+	OnDemand bool
+
 	host cosched.Host
 	base cosched.Group
 	top  cosched.Group
@@ -32,8 +37,10 @@ type Sampler struct {
 	rounds int
 	tree   []byte // cgroup.stat of the top when the tree was last read
 	turn   int    // whose other files are next
-	room   int    // how many files more may stay open
-	buf    []byte
+	// domains are those of the last sample.
+	domains []cosched.CPUs
+	room    int // how many files more may stay open
+	buf     []byte
 }
 
 // group is what is known of a cluster between samples.
@@ -123,7 +130,9 @@ func (s *Sampler) Read() (*Sample, error) {
 	var a arena
 	for i, g := range s.groups {
 		due := (i-s.turn+len(s.groups))%len(s.groups) < slow
-		err := s.readGroup(g, &a, due)
+		// One says what domains there are.
+		load := !s.OnDemand || a.domains == nil
+		err := s.readGroup(g, &a, due, load)
 		if cosched.Gone(err) {
 			s.tree = nil // look again
 			if s.self && i == 0 {
@@ -140,7 +149,7 @@ func (s *Sampler) Read() (*Sample, error) {
 		s.turn = (s.turn + slow) % len(s.groups)
 	}
 	if s.total != nil {
-		err := s.readFigures(s.total, &a)
+		err := s.readFigures(s.total, &a, !s.OnDemand)
 		if err != nil && !cosched.Gone(err) {
 			return nil, s.host.ReadProblem(s.total.path, err)
 		}
@@ -148,6 +157,7 @@ func (s *Sampler) Read() (*Sample, error) {
 	} else {
 		now.Total = sum(now.Clusters)
 	}
+	s.domains = a.domains
 	now.LLCs = a.domains
 	if now.LLCs == nil {
 		// No cluster says what domains there are.
@@ -278,9 +288,9 @@ type arena struct {
 
 // readGroup reads a cluster; the files that change slowly if they are due, were not read
 // yet, or its home changed.
-func (s *Sampler) readGroup(g *group, a *arena, due bool) error {
+func (s *Sampler) readGroup(g *group, a *arena, due, load bool) error {
 	changes := g.Stat.HomeChanges
-	if err := s.readFigures(g, a); err != nil {
+	if err := s.readFigures(g, a, load); err != nil {
 		return err
 	}
 	if !due && g.known && changes == g.Stat.HomeChanges {
@@ -320,8 +330,29 @@ func (s *Sampler) readGroup(g *group, a *arena, due bool) error {
 	return nil
 }
 
-// readFigures reads cosched.stat and cosched.load.
-func (s *Sampler) readFigures(g *group, a *arena) error {
+// Load fills in the load of a cluster as it is now. It does nothing where it
+// is filled in, and where the cluster is gone.
+func (s *Sampler) Load(u *Use) error {
+	if u.LLCs != nil {
+		return nil
+	}
+	u.LLCs, u.Load = []LLCLoad{}, []cosched.CPULoad{}
+	i := slices.IndexFunc(s.groups, func(g *group) bool { return string(g.path) == u.Path })
+	if i < 0 {
+		return nil
+	}
+	g := *s.groups[i]
+	err := s.readLoad(&g, &arena{domains: s.domains})
+	s.groups[i].load = g.load
+	if cosched.Gone(err) {
+		return nil
+	}
+	u.LLCs, u.Load = g.LLCs, g.CPUs
+	return s.host.ReadProblem(g.path, err)
+}
+
+// readFigures reads cosched.stat, and cosched.load if it is to.
+func (s *Sampler) readFigures(g *group, a *arena, load bool) error {
 	text, err := s.readOpen(g, &g.stat, cosched.FileStat)
 	if err != nil {
 		return err
@@ -329,7 +360,16 @@ func (s *Sampler) readFigures(g *group, a *arena) error {
 	if g.Stat, err = cosched.ParseStat(text); err != nil {
 		return &fs.PathError{Op: "parsing", Path: g.path.Path(cosched.FileStat), Err: err}
 	}
-	if text, err = s.readOpen(g, &g.load, cosched.FileLoad); err != nil {
+	if !load {
+		g.LLCs, g.CPUs = nil, nil
+		return nil
+	}
+	return s.readLoad(g, a)
+}
+
+func (s *Sampler) readLoad(g *group, a *arena) error {
+	text, err := s.readOpen(g, &g.load, cosched.FileLoad)
+	if err != nil {
 		return err
 	}
 	first := a.domains == nil

@@ -281,6 +281,7 @@ func (v *view) drawList(c canvas, list []*sample.Use) {
 			c.text(x, y, style, "%*s ", col.width, text)
 			x += col.width + 1
 		}
+		v.load(u)
 		v.drawHeat(c, u, y, heat, cell, room)
 	}
 }
@@ -340,6 +341,7 @@ func (v *view) drawDetail(c canvas, list []*sample.Use) {
 		c.text(0, 4, strong, "%s is not there now: Esc goes back", v.selected)
 		return
 	}
+	v.load(u)
 	lines := []func(y int){
 		func(y int) {
 			x := c.text(0, y, strong, "%s", u.Name)

@@ -22,6 +22,8 @@ type Source interface {
 	// Step gives the interval n further on, or back; a source that is not kept takes the
 	// next for any n. At either end it gives nil, and the view stays.
 	Step(n int) (*sample.Interval, error)
+	// Load fills in the load of a cluster of the last interval, where Step left it out.
+	Load(u *sample.Use) error
 	// Wait is how long until the next step; 0 if there is none.
 	Wait() time.Duration
 	// Pace makes it faster or slower, or leaves it as it is.
@@ -71,6 +73,9 @@ func loop(ctx context.Context, s tcell.Screen, src Source, o Options) error {
 			return nil
 		}
 		v.draw(s)
+		if v.failed != nil {
+			return v.failed
+		}
 		s.Show()
 		select {
 		case <-ctx.Done():

@@ -22,6 +22,10 @@ type tape struct {
 	pace int
 	kept bool
 	err  error // at the end
+
+	load    map[string]sample.Use // of clusters that have none in the interval
+	loaded  []string
+	loadErr error
 }
 
 func (s *tape) Title() string       { return "the tape" }
@@ -33,6 +37,14 @@ func (s *tape) Pace(faster bool) {
 	if s.pace--; faster {
 		s.pace += 2
 	}
+}
+
+func (s *tape) Load(u *sample.Use) error {
+	if u.LLCs == nil {
+		u.LLCs, u.Load = s.load[u.Path].LLCs, s.load[u.Path].Load
+		s.loaded = append(s.loaded, u.Path)
+	}
+	return s.loadErr
 }
 
 func (s *tape) Step(n int) (*sample.Interval, error) {
@@ -110,6 +122,42 @@ func press(t *testing.T, v *view, keys ...any) {
 		if done, err := v.key(ev); done || err != nil {
 			t.Fatalf("%v: %v, %v", k, done, err)
 		}
+	}
+}
+
+// The load of what is seen is asked for, once for each interval, and of nothing else.
+func TestLoadOnDemand(t *testing.T) {
+	src := &tape{load: map[string]sample.Use{}}
+	take := func(v *view) {
+		now := interval()
+		for i := range 40 {
+			u := use(fmt.Sprintf("c%02d", i), 1)
+			src.load[u.Path] = u
+			u.LLCs, u.Load = nil, nil
+			now.Clusters = append(now.Clusters, u)
+		}
+		v.take(now)
+	}
+	s, v := screen(t, 80, 10), newView(src, Options{})
+	for range 2 {
+		take(v)
+		src.loaded = nil
+		lines := look(v, s)
+		look(v, s)
+		if got := strings.Join(src.loaded, " "); got != "/c00 /c01 /c02 /c03" || !strings.Contains(lines[firstRow], "▂▂▂") {
+			t.Errorf("loaded %s\n%s", got, lines[firstRow])
+		}
+	}
+	press(t, v, tcell.KeyEnd, tcell.KeyEnter)
+	src.loaded = nil
+	if lines := look(v, s); strings.Join(src.loaded, " ") != "/c39" || !strings.Contains(strings.Join(lines, "\n"), "c39") {
+		t.Errorf("one by CPU: loaded %v\n%s", src.loaded, strings.Join(lines, "\n"))
+	}
+	take(v)
+	src.loadErr = errors.New("no luck")
+	look(v, s)
+	if v.failed == nil {
+		t.Error("an error is lost")
 	}
 }
 

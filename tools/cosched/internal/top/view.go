@@ -39,6 +39,8 @@ type view struct {
 	left     int    // first LLC domain of the heat map
 	page     int    // lines of the list that fit, as last drawn
 
+	failed error // what could not be read while drawing
+
 	gone   map[string]*ghost
 	shown  int  // intervals that had rates
 	retime bool // the time until the next step changed
@@ -70,6 +72,13 @@ func (v *view) take(now *sample.Interval) {
 	v.now = now
 	if now.Seconds > 0 {
 		v.shown++
+	}
+}
+
+// load has the load of a cluster that is drawn.
+func (v *view) load(u *sample.Use) {
+	if err := v.src.Load(u); err != nil && v.failed == nil {
+		v.failed = err
 	}
 }
 
