@@ -157,7 +157,7 @@ func TestDetectTruth(t *testing.T) {
 			s := detectJSON(t, "--", share(t), c.mode, "6000")
 			index, threads := s.agreement(byName)
 			if index != 1 || threads != c.threads || len(s.Groups) != c.groups {
-				t.Errorf("index %v of %d threads in %d groups: %+v, %s", index, threads, len(s.Groups), s.Groups, s.Why)
+				t.Errorf("index %v of %d threads in %d groups: %+v, alone %+v, %s", index, threads, len(s.Groups), s.Groups, s.Alone, s.Why)
 			}
 		})
 	}

@@ -41,6 +41,8 @@ const (
 	// How often processes are looked for. Children are observed from their birth, but
 	// calls of their lock functions only once their C library was found.
 	scanEvery = 250 * time.Millisecond
+	// And while there are none: what is observed is paid for by their CPU time.
+	scanFirst = 10 * time.Millisecond
 
 	// Watching for less time is not worth the switching. More short windows see more than
 	// few long ones: a thread that runs does the same over and over.
@@ -72,8 +74,11 @@ type Collector struct {
 	functions map[string][]uint64   // offsets of lock functions that can be watched, by device and inode
 	turn      int                   // of the processes whose calls are watched
 	calls     []link.Link           // while they are
+	opening   chan callLinks        // until they are, once that began
+	enough    atomic.Bool           // do not go on opening
 	closing   atomic.Int32          // calls that are no more
 	events    []link.Link           // while they are
+	coming    chan eventLinks       // until they are, once that began
 	before    [3]*ebpf.ProgramStats // of Lock, Futex and Waking, before Run
 	refused   uint64                // processes that found no room
 	unwatched []string              // files whose functions the kernel puts no probes on, and why
@@ -262,7 +267,14 @@ func (c *Collector) attach(pid uint32, in *link.Executable, offsets []uint64) (l
 	return list, nil
 }
 
-// watchCalls watches the calls of lock functions of the processes whose turn it is.
+// callLinks is what came of putting probes on lock functions.
+type callLinks struct {
+	links  []link.Link
+	failed map[*probe]string // why
+}
+
+// watchCalls watches the calls of lock functions of the processes whose turn it is. That can
+// take seconds on a busy machine, in which all else goes on: c.opening tells when it is done.
 func (c *Collector) watchCalls() {
 	if c.closing.Load() > maxClosing {
 		return
@@ -274,37 +286,91 @@ func (c *Collector) watchCalls() {
 		}
 	}
 	slices.Sort(pids)
+	type target struct {
+		pid     uint32
+		probe   *probe
+		offsets []uint64
+	}
+	var targets []target
 	for i := range min(len(pids), maxProbed) {
 		pid := pids[(c.turn+i)%len(pids)]
 		for _, p := range c.processes[pid].probes {
-			links, err := c.attach(pid, p.in, p.offsets)
-			c.calls = append(c.calls, links...)
-			if err != nil && !errors.Is(err, os.ErrNotExist) && unix.Kill(int(pid), 0) == nil {
-				if why := fmt.Sprintf("%s: %v", p.file, err); !slices.Contains(c.unwatched, why) {
-					c.unwatched = append(c.unwatched, why)
-				}
-				p.offsets = nil
-			}
+			targets = append(targets, target{pid, p, p.offsets})
 		}
 	}
 	if len(pids) > 0 {
 		c.turn = (c.turn + maxProbed) % len(pids)
 	}
+	if len(targets) == 0 {
+		return
+	}
+	c.opening = make(chan callLinks, 1)
+	c.enough.Store(false)
+	go func() {
+		o := callLinks{failed: map[*probe]string{}}
+		for _, t := range targets {
+			if c.enough.Load() {
+				break
+			}
+			links, err := c.attach(t.pid, t.probe.in, t.offsets)
+			o.links = append(o.links, links...)
+			if err != nil && !errors.Is(err, os.ErrNotExist) && unix.Kill(int(t.pid), 0) == nil {
+				o.failed[t.probe] = fmt.Sprintf("%s: %v", t.probe.file, err)
+			}
+		}
+		c.opening <- o
+	}()
+}
+
+// callsOpened takes what watchCalls began.
+func (c *Collector) callsOpened(o callLinks) {
+	c.opening = nil
+	c.calls = o.links
+	if c.enough.Load() {
+		c.detachCalls()
+	}
+	for p, why := range o.failed {
+		if !slices.Contains(c.unwatched, why) {
+			c.unwatched = append(c.unwatched, why)
+		}
+		p.offsets = nil
+	}
+}
+
+// eventLinks is what came of watching futex calls and wakeups.
+type eventLinks struct {
+	links []link.Link
+	err   error
 }
 
 // watchEvents watches futex calls and wakeups.
-func (c *Collector) watchEvents() error {
-	futex, err := link.AttachTracing(link.TracingOptions{Program: c.objects.Futex})
-	if err != nil {
-		return fmt.Errorf("tracepoint sys_enter: %w", err)
+func (c *Collector) watchEvents() (e eventLinks) {
+	for _, on := range []struct {
+		name    string
+		program *ebpf.Program
+	}{{"sched_waking", c.objects.Waking}, {"sys_enter", c.objects.Futex}} {
+		l, err := link.AttachTracing(link.TracingOptions{Program: on.program})
+		if err != nil {
+			e.err = fmt.Errorf("tracepoint %s: %w", on.name, err)
+			break
+		}
+		e.links = append(e.links, l)
 	}
-	c.events = append(c.events, futex)
-	waking, err := link.AttachTracing(link.TracingOptions{Program: c.objects.Waking})
-	if err != nil {
-		return fmt.Errorf("tracepoint sched_waking: %w", err)
-	}
-	c.events = append(c.events, waking)
-	return nil
+	return e
+}
+
+// openEvents begins to watch them. That can take seconds as well: a tracepoint that was
+// switched off shortly before is switched on after a grace period.
+func (c *Collector) openEvents() {
+	c.coming = make(chan eventLinks, 1)
+	go func() { c.coming <- c.watchEvents() }()
+}
+
+// eventsOpened takes what openEvents began.
+func (c *Collector) eventsOpened(e eventLinks) error {
+	c.coming = nil
+	c.events = e.links
+	return e.err
 }
 
 // probed is a function to measure a probe at. Its first instruction is none that the
@@ -346,11 +412,11 @@ func (c *Collector) calibrate() error {
 	if err != nil {
 		return err
 	}
-	if err := c.watchEvents(); err != nil {
+	// They stay for Run, which begins with them.
+	if err := c.eventsOpened(c.watchEvents()); err != nil {
 		return err
 	}
 	watched, err := costOf(call, c.objects.Futex)
-	detach(&c.events)
 	if err != nil {
 		return err
 	}
@@ -456,11 +522,30 @@ func (c *Collector) Run(ctx context.Context, interval time.Duration, give func(*
 	began := time.Now()
 	was, at, searched, given := c.overhead, began, began, began
 	open := began // since when calls were watched
+	var soon time.Duration
 	for {
 		done := false
 		select {
 		case <-ctx.Done():
 			done = true
+			if c.opening != nil {
+				c.enough.Store(true)
+				c.callsOpened(<-c.opening)
+			}
+			if c.coming != nil {
+				if err := c.eventsOpened(<-c.coming); err != nil {
+					return err
+				}
+			}
+		case o := <-c.opening:
+			c.callsOpened(o)
+			open = time.Now()
+			timer.Reset(soon)
+			continue
+		case e := <-c.coming:
+			if err := c.eventsOpened(e); err != nil {
+				return err
+			}
 		case <-timer.C:
 		}
 		if err := c.used(); err != nil {
@@ -473,7 +558,7 @@ func (c *Collector) Run(ctx context.Context, interval time.Duration, give func(*
 		callsElapsed := elapsed
 		if len(c.calls) > 0 {
 			// Without the time that putting the probes there took.
-			callsElapsed = now.Sub(open)
+			callsElapsed = max(0, now.Sub(open))
 			open = now
 			o.CallsOpen += callsElapsed
 		}
@@ -483,12 +568,17 @@ func (c *Collector) Run(ctx context.Context, interval time.Duration, give func(*
 		cpu := o.CPU - was.CPU
 		eventsCost := o.eventsCost() - was.eventsCost()
 		callsCost := time.Duration(o.Calls-was.Calls)*o.Trap + o.CallsTime - was.CallsTime
+		if len(c.processes) == 0 {
+			eventsCost, callsCost = 0, 0 // nobody who is observed loses it
+		}
 		was = *o
-		watchEvents, wait := events.next(len(c.events) > 0, elapsed, elapsed, cpu, eventsCost)
+		watchEvents, wait := events.next(len(c.events) > 0 || c.coming != nil, elapsed, elapsed, cpu, eventsCost)
 		calls.balance += events.surplus
-		watchCalls, wait2 := calls.next(len(c.calls) > 0, elapsed, callsElapsed, cpu, callsCost)
+		// The first probes count already while others are being put in their place.
+		watchCalls, wait2 := calls.next(len(c.calls) > 0 || c.opening != nil, elapsed, callsElapsed, cpu, callsCost)
 		if !watchCalls || done {
 			c.detachCalls()
+			c.enough.Store(true)
 		}
 		if !watchEvents || done {
 			detach(&c.events)
@@ -509,22 +599,24 @@ func (c *Collector) Run(ctx context.Context, interval time.Duration, give func(*
 		if done {
 			return nil
 		}
-		if now.Sub(searched) >= scanEvery {
+		every := scanEvery
+		if len(c.processes) == 0 {
+			every = scanFirst
+		}
+		if now.Sub(searched) >= every {
 			if err := c.search(); err != nil {
 				return err
 			}
 			searched = now
 		}
-		if watchEvents && len(c.events) == 0 {
-			if err := c.watchEvents(); err != nil {
-				return err
-			}
+		if watchEvents && len(c.events) == 0 && c.coming == nil {
+			c.openEvents()
 		}
-		if watchCalls && len(c.calls) == 0 {
+		if watchCalls && len(c.calls) == 0 && c.opening == nil {
 			c.watchCalls()
-			open = time.Now()
 		}
-		timer.Reset(min(wait, wait2))
+		soon = min(wait, wait2)
+		timer.Reset(soon)
 	}
 }
 
