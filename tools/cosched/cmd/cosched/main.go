@@ -4,8 +4,8 @@ package main
 import (
 	"os"
 
+	"cosched.io/cosched"
 	"cosched.io/cosched/internal/command"
-	"cosched.io/cosched/internal/cosched"
 )
 
 func main() {

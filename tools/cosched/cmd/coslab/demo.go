@@ -14,7 +14,7 @@ import (
 	"time"
 	"unsafe"
 
-	"cosched.io/cosched/internal/cosched"
+	"cosched.io/cosched"
 	"cosched.io/cosched/internal/demo"
 	"cosched.io/cosched/internal/demo/acts"
 	"cosched.io/cosched/internal/kbuild"

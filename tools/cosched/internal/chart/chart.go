@@ -15,7 +15,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
-	"cosched.io/cosched/internal/cosched"
+	"cosched.io/cosched"
 	"cosched.io/cosched/internal/drawing"
 	"cosched.io/cosched/internal/sample"
 )

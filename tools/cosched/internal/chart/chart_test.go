@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"cosched.io/cosched/internal/cosched"
+	"cosched.io/cosched"
 	"cosched.io/cosched/internal/sample"
 )
 

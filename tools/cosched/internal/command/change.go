@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"cosched.io/cosched/internal/cosched"
+	"cosched.io/cosched"
 )
 
 // Exit statuses of run, as env(1) has them.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"cosched.io/cosched/internal/cosched"
+	"cosched.io/cosched"
 )
 
 // Main runs the command and returns its exit status.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"cosched.io/cosched/internal/cosched"
-	"cosched.io/cosched/internal/cosched/coschedtest"
+	"cosched.io/cosched"
+	"cosched.io/cosched/internal/coschedtest"
 	"cosched.io/cosched/internal/sample"
 )
 

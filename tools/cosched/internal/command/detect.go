@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"cosched.io/cosched/internal/cosched"
+	"cosched.io/cosched"
 	"cosched.io/cosched/internal/detect"
 )
 

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"cosched.io/cosched/internal/cosched"
-	"cosched.io/cosched/internal/cosched/coschedtest"
+	"cosched.io/cosched"
+	"cosched.io/cosched/internal/coschedtest"
 	"cosched.io/cosched/internal/detect"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"cosched.io/cosched/internal/cosched"
+	"cosched.io/cosched"
 	"cosched.io/cosched/internal/sample"
 	"cosched.io/cosched/internal/top"
 )

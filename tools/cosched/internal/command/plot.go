@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"cosched.io/cosched"
 	"cosched.io/cosched/internal/chart"
-	"cosched.io/cosched/internal/cosched"
 	"cosched.io/cosched/internal/sample"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"cosched.io/cosched/internal/cosched"
+	"cosched.io/cosched"
 )
 
 // table aligns lines of cells that are separated by tabs.

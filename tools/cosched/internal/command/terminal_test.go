@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"cosched.io/cosched/internal/cosched/coschedtest"
+	"cosched.io/cosched/internal/coschedtest"
 	"cosched.io/cosched/internal/sample"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"syscall"
 
-	"cosched.io/cosched/internal/cosched"
+	"cosched.io/cosched"
 )
 
 // Clusters makes clusters of groups, as parts NAME/1, NAME/2, ... of a cluster.

@@ -7,8 +7,8 @@ import (
 	"syscall"
 	"testing"
 
-	"cosched.io/cosched/internal/cosched"
-	"cosched.io/cosched/internal/cosched/coschedtest"
+	"cosched.io/cosched"
+	"cosched.io/cosched/internal/coschedtest"
 )
 
 func TestApply(t *testing.T) {

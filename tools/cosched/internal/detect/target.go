@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"cosched.io/cosched/internal/cosched"
+	"cosched.io/cosched"
 )
 
 // Processes finds processes and those that they made, once: the kernel adds those to

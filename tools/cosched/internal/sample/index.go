@@ -6,7 +6,7 @@ import (
 	"io"
 	"os"
 
-	"cosched.io/cosched/internal/cosched"
+	"cosched.io/cosched"
 )
 
 // Index finds the intervals of a recording in any order.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"cosched.io/cosched/internal/cosched"
+	"cosched.io/cosched"
 )
 
 // Interval is what happened between two samples, as it is shown.

@@ -5,7 +5,7 @@ import (
 	"io"
 	"strings"
 
-	"cosched.io/cosched/internal/cosched"
+	"cosched.io/cosched"
 )
 
 // family is one metric: its name, type, unit and help, and its points.

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"cosched.io/cosched/internal/cosched"
-	"cosched.io/cosched/internal/cosched/coschedtest"
+	"cosched.io/cosched"
+	"cosched.io/cosched/internal/coschedtest"
 	"cosched.io/cosched/internal/sample"
 )
 

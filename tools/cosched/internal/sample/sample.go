@@ -6,7 +6,7 @@ package sample
 import (
 	"time"
 
-	"cosched.io/cosched/internal/cosched"
+	"cosched.io/cosched"
 )
 
 // Sample is what the kernel said at one time. Counters are since the clusters, or the

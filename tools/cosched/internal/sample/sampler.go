@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"cosched.io/cosched/internal/cosched"
+	"cosched.io/cosched"
 )
 
 // Sampler reads samples of the clusters below a cgroup.

@@ -6,7 +6,7 @@ import (
 	"math"
 	"slices"
 
-	"cosched.io/cosched/internal/cosched"
+	"cosched.io/cosched"
 )
 
 // delta is what was counted between two snapshots.

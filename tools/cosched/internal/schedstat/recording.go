@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"cosched.io/cosched/internal/cosched"
+	"cosched.io/cosched"
 )
 
 // Recording is a file that cosched schedstat record makes: the snapshots as they were

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"cosched.io/cosched/internal/cosched"
+	"cosched.io/cosched"
 )
 
 // Report is what was counted between two snapshots, or since boot.

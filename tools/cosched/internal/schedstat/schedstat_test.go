@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"cosched.io/cosched/internal/cosched"
+	"cosched.io/cosched"
 	"cosched.io/cosched/internal/schedstat/schedstattest"
 )
 

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"cosched.io/cosched/internal/cosched"
+	"cosched.io/cosched"
 )
 
 // Counters of a CPU's line, in the order of show_schedstat() in kernel/sched/stats.c,

@@ -8,7 +8,7 @@ import (
 	"github.com/gdamore/tcell/v3"
 	"github.com/gdamore/tcell/v3/color"
 
-	"cosched.io/cosched/internal/cosched"
+	"cosched.io/cosched"
 	"cosched.io/cosched/internal/sample"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/gdamore/tcell/v3"
 
-	"cosched.io/cosched/internal/cosched"
+	"cosched.io/cosched"
 	"cosched.io/cosched/internal/sample"
 )
 

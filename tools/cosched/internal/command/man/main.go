@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra/doc"
 
+	"cosched.io/cosched"
 	"cosched.io/cosched/internal/command"
-	"cosched.io/cosched/internal/cosched"
 )
 
 func main() {

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"cosched.io/cosched/internal/cosched"
+	"cosched.io/cosched"
 	"cosched.io/cosched/internal/demo"
 )
 

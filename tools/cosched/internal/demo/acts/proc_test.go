@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"testing"
 
-	"cosched.io/cosched/internal/cosched"
+	"cosched.io/cosched"
 )
 
 func TestParseThreadStat(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 	"syscall"
 	"time"
 
-	"cosched.io/cosched/internal/cosched"
+	"cosched.io/cosched"
 	"cosched.io/cosched/internal/demo"
 )
 

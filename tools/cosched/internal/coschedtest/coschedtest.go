@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"cosched.io/cosched/internal/cosched"
+	"cosched.io/cosched"
 )
 
 //go:embed host.txt

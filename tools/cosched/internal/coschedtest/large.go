@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"cosched.io/cosched/internal/cosched"
+	"cosched.io/cosched"
 )
 
 // Large is a machine with many clusters, whose figures Step changes. Its cgroups are

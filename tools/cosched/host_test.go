@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"testing"
 
-	"cosched.io/cosched/internal/cosched"
-	"cosched.io/cosched/internal/cosched/coschedtest"
+	"cosched.io/cosched"
+	"cosched.io/cosched/internal/coschedtest"
 )
 
 func TestMachine(t *testing.T) {
@@ -126,6 +126,9 @@ func TestHasController(t *testing.T) {
 			t.Errorf("%s: %v", tc.name, err)
 		} else if tc.says != "" {
 			wantProblem(t, tc.name, err, cosched.ExitUnavailable, h.Cgroup, tc.says)
+			if !errors.Is(err, errors.ErrUnsupported) {
+				t.Errorf("%s: a program cannot tell that there is no controller: %v", tc.name, err)
+			}
 		}
 	}
 	h := coschedtest.Host(t)

@@ -1,7 +1,14 @@
-// Package cosched reads and writes the files of the cosched cgroup controller
-// and the cache topology that a home is chosen from.
+// Package cosched makes clusters of threads and gives them a home: it reads and writes
+// the files of the cosched cgroup controller, and the cache topology that a home is
+// chosen from.
 //
-// The meaning of each file is in Documentation/admin-guide/cgroup-v2-cosched.rst.
+// [ThisHost] is where to begin. A program that puts a thread of its own into a cluster
+// calls [runtime.LockOSThread] first and gives MoveThread the number from
+// unix.Gettid. An error that is [errors.ErrUnsupported] says that the kernel has no
+// controller, and nothing was done. Other errors are a [*Problem].
+//
+// The meaning of each file is in Documentation/admin-guide/cgroup-v2-cosched.rst; the
+// same for C is tools/lib/cosched.
 package cosched
 
 import (

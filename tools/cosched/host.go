@@ -48,12 +48,13 @@ func ThisHost() Host {
 	}
 }
 
-// HasController reports, as an error, that the kernel lacks the controller.
+// HasController reports, as an error, that the kernel lacks the controller; it is
+// errors.ErrUnsupported.
 func (h Host) HasController() error {
 	root := Group(h.Cgroup)
 	text, err := root.read(fileControllers)
 	if err != nil {
-		return problem(ExitUnavailable, err, "%v: no cgroup v2 is mounted there: mount -t cgroup2 cgroup2 %s", err, h.Cgroup)
+		return problem(ExitUnavailable, errors.Join(errors.ErrUnsupported, err), "%v: no cgroup v2 is mounted there: mount -t cgroup2 cgroup2 %s", err, h.Cgroup)
 	}
 	if slices.Contains(strings.Fields(text), Controller) || root.Enabled() {
 		return nil
@@ -62,14 +63,14 @@ func (h Host) HasController() error {
 	cmdline, _ := os.ReadFile(filepath.Join(h.Proc, "cmdline"))
 	for _, word := range strings.Fields(string(cmdline)) {
 		if word == "cgroup_disable="+Controller {
-			return problem(ExitUnavailable, nil, "%s: the controller is switched off: boot without %s", root.Path(fileControllers), word)
+			return problem(ExitUnavailable, errors.ErrUnsupported, "%s: the controller is switched off: boot without %s", root.Path(fileControllers), word)
 		}
 	}
 	children, _ := root.children()
 	if slices.ContainsFunc(children, Group.Enabled) || slices.Contains(strings.Fields(string(cmdline)), "cgroup.cosched=implicit") {
 		return nil
 	}
-	return problem(ExitUnavailable, nil, "%s: no cosched in %q: boot a kernel with CONFIG_CGROUP_COSCHED=y",
+	return problem(ExitUnavailable, errors.ErrUnsupported, "%s: no cosched in %q: boot a kernel with CONFIG_CGROUP_COSCHED=y",
 		root.Path(fileControllers), strings.TrimSpace(text))
 }
 
