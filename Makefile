@@ -38,6 +38,15 @@ man: ## write the users' command's manual pages to out/man
 	@tools/setup.sh
 	@cd tools/cosched && SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null) $(GO) run ./internal/command/man ../../out/man
 
+.PHONY: lib
+lib: ## build the C library, and what cosched run --soften preloads, in lib/cosched
+	@tools/setup.sh
+	@$(MAKE) --no-print-directory -C tools/lib/cosched O=$(CURDIR)/lib/cosched
+
+.PHONY: install-lib
+install-lib: ## install the C library; DESTDIR, prefix, libdir and others as usual
+	@$(MAKE) --no-print-directory -C tools/lib/cosched O=$(CURDIR)/lib/cosched install
+
 .PHONY: screenshots
 screenshots: ## take the documentation's pictures of cosched top, in tmux
 	@tools/setup.sh

@@ -30,6 +30,7 @@ func Checks() []Check {
 		{"shellcheck", shellcheck},
 		{"checkpatch-overlay", checkpatchOverlay},
 		{"checkpatch-patches", checkpatchPatches},
+		{"checkpatch-library", checkpatchLibrary},
 		{"sparse", kbuild.CheckSparse},
 	}
 }
@@ -178,6 +179,22 @@ func checkpatchOverlay(ctx context.Context, o kbuild.Options) error {
 		}
 	}
 	return errors.Join(checkFiles(ctx, o, overlayIgnore, code), checkFiles(ctx, o, overlayIgnore+","+traceIgnore, events))
+}
+
+// libraryIgnore is what holds inside of the kernel only: errors there are negative and
+// not in errno, and its headers have names for attributes of functions.
+const libraryIgnore = checkpatchIgnore + ",USE_NEGATIVE_ERRNO,PREFER_DEFINED_ATTRIBUTE_MACRO"
+
+func checkpatchLibrary(ctx context.Context, o kbuild.Options) error {
+	args := []string{"-f"}
+	for _, pattern := range []string{"*.[ch]", "*/*.[ch]"} {
+		files, err := filepath.Glob(filepath.Join(o.Root, "tools/lib/cosched", pattern))
+		if err != nil {
+			return err
+		}
+		args = append(args, files...)
+	}
+	return checkFiles(ctx, o, libraryIgnore, args)
 }
 
 // checkFiles leaves out a list that has the option only: checkpatch.pl would then
