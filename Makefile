@@ -10,6 +10,9 @@ export COSCHED_ROOT := $(CURDIR)
 # A Go older than go.mod asks for fetches the right one.
 export GOTOOLCHAIN ?= auto
 COSLAB := bin/coslab
+# Where the C library is installed, and bin/cosched looks for what it preloads.
+export prefix ?= /usr/local
+export libdir ?= $(prefix)/lib
 BASE ?= 6.12
 VARIANT ?= test
 SUITE ?= standard
@@ -31,7 +34,8 @@ coslab: ## build the developers' command, bin/coslab
 .PHONY: cosched
 cosched: ## build the users' command, bin/cosched: one static file
 	@tools/setup.sh
-	@cd tools/cosched && CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o ../../bin/ ./cmd/cosched
+	@cd tools/cosched && CGO_ENABLED=0 $(GO) build -trimpath -o ../../bin/ \
+		-ldflags='-s -w -X cosched.io/cosched/internal/command.libraryDir=$(libdir)/cosched' ./cmd/cosched
 
 .PHONY: man
 man: ## write the users' command's manual pages to out/man

@@ -16,6 +16,7 @@ import (
 const (
 	fileControl     = "cgroup.subtree_control"
 	fileControllers = "cgroup.controllers"
+	fileEvents      = "cgroup.events"
 	fileProcs       = "cgroup.procs"
 	fileThreads     = "cgroup.threads"
 	fileType        = "cgroup.type"
@@ -402,10 +403,10 @@ func (h Host) RunCluster(pid int) (Group, error) {
 		if _, err := strconv.Atoi(maker); !ok || err != nil {
 			continue
 		}
-		// While its maker lives it may be about to move there. A cgroup that is in
-		// use cannot be removed.
-		if _, err := os.Stat(filepath.Join(h.Proc, maker)); errors.Is(err, fs.ErrNotExist) {
-			_ = unix.Rmdir(string(c))
+		// While its maker lives it may be about to move there. What it left below is
+		// removed too, such as clusters of a softened affinity, once nobody is in any.
+		if _, err := os.Stat(filepath.Join(h.Proc, maker)); errors.Is(err, fs.ErrNotExist) && !c.populated() {
+			_ = h.Remove(c, true)
 		}
 	}
 	g := base.child(runPrefix + strconv.Itoa(pid))
@@ -520,6 +521,12 @@ func (g Group) children() ([]Group, error) {
 		}
 	}
 	return list, err
+}
+
+// populated reports whether there are processes in the cgroup or below it.
+func (g Group) populated() bool {
+	text, err := g.read(fileEvents)
+	return err == nil && strings.Contains(text, "populated 1")
 }
 
 // Threads counts the threads in the cgroup itself.

@@ -360,16 +360,19 @@ func TestRemove(t *testing.T) {
 func TestRunCluster(t *testing.T) {
 	h := coschedtest.Host(t)
 	base, _ := h.Base()
-	for _, name := range []string{"run-41", "run-99", "run-x"} {
+	for _, name := range []string{"run-41", "run-98", "run-98/soft-0", "run-99", "run-99/soft-0", "run-x"} {
 		if err := os.Mkdir(filepath.Join(string(base), name), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
+	// Somebody that 98 started is still there, and in none of its parts now.
+	events := filepath.Join(string(base), "run-98/cgroup.events")
+	coschedtest.Append(t, events, "populated 1\nfrozen 0\n")
 	g, err := h.RunCluster(41)
 	if err != nil || g != base+"/run-41.2" {
 		t.Errorf("made %s, %v", g, err)
 	}
-	for name, stays := range map[string]bool{"run-41": true, "run-99": false, "run-x": true, "run-41.2": true} {
+	for name, stays := range map[string]bool{"run-41": true, "run-98/soft-0": true, "run-99": false, "run-x": true, "run-41.2": true} {
 		if _, err := os.Stat(filepath.Join(string(base), name)); (err == nil) != stays {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -235,18 +235,25 @@ func rmCmd(h cosched.Host) *cobra.Command {
 func runCmd(h cosched.Host) *cobra.Command {
 	var s settings
 	var name string
+	var soft bool
 	cmd := &cobra.Command{
-		Use:   "run [--home SPEC] [--weights P:A] [--cluster NAME] [--] COMMAND [ARGUMENT...]",
+		Use:   "run [--home SPEC] [--weights P:A] [--cluster NAME] [--soften] [--] COMMAND [ARGUMENT...]",
 		Short: "run a command in a cluster",
 		Long: `Puts itself into a cluster and becomes COMMAND: no process is left in between. The
 cluster is NAME, made if it is not there, or a new one, run-PID, which a later cosched
 run removes once it is empty.
 
+With --soften, what COMMAND asks for with sched_setaffinity and pthread_setaffinity_np
+becomes the home of a cluster for that thread, soft-CPUS below the command's: what was
+to bind it is a preference. COMMAND has to be linked with shared libraries. Where the
+kernel has no controller, it is run as it is.
+
 The exit status is the command's; 127 if it is not found, 126 if it cannot be executed,
 125 if cosched fails.
 ` + homeHelp,
 		Example: `  cosched run --home llc:1 -- make -j8
-  cosched run --cluster shop --weights 4:1000 shopd --port 80`,
+  cosched run --cluster shop --weights 4:1000 shopd --port 80
+  cosched run --soften -- taskset -c 0-3 make -j8`,
 		Args:                  cobra.MinimumNArgs(1),
 		DisableFlagsInUseLine: true,
 		Annotations:           runsCommand,
@@ -258,12 +265,23 @@ The exit status is the command's; 127 if it is not found, 126 if it cannot be ex
 			if err != nil {
 				return err
 			}
-			if !p.setHome && name == "" {
-				return usage("neither a home nor a cluster to run in: give --home, --cluster or both")
+			if !p.setHome && name == "" && !soft {
+				return usage("neither a home nor a cluster to run in: give --home, --cluster or both, or --soften")
 			}
 			path, err := lookPath(args[0])
 			if err != nil {
 				return err
+			}
+			env := os.Environ()
+			if soft {
+				missing := h.HasController()
+				if errors.Is(missing, errors.ErrUnsupported) && !p.setHome && !p.setWeights && name == "" {
+					fmt.Fprintf(cmd.ErrOrStderr(), "%s: note: %v; %s runs as it is\n", cmd.CommandPath(), missing, args[0])
+					return execute(path, args, env)
+				}
+				if env, err = soften(path, env); err != nil {
+					return err
+				}
 			}
 			g, made, err := runGroup(h, name)
 			if err == nil {
@@ -278,7 +296,7 @@ The exit status is the command's; 127 if it is not found, 126 if it cannot be ex
 				}
 				return err
 			}
-			return execute(path, args)
+			return execute(path, args, env)
 		}),
 	}
 	// What follows COMMAND is its own.
@@ -286,6 +304,7 @@ The exit status is the command's; 127 if it is not found, 126 if it cannot be ex
 	s.flags(h, cmd)
 	cmd.Flags().StringVar(&name, "cluster", "", "run in this cluster, `NAME`, made if it is not there")
 	_ = cmd.RegisterFlagCompletionFunc("cluster", names(h, true))
+	cmd.Flags().BoolVar(&soft, "soften", false, "turn the command's own CPU affinity into preferences")
 	return cmd
 }
 
@@ -327,10 +346,10 @@ func cannotExecute(name string, err error) error {
 }
 
 // execute becomes the command. What has no #! is a script of sh, as for execvp(3).
-func execute(path string, args []string) error {
-	err := syscall.Exec(path, args, os.Environ())
+func execute(path string, args, env []string) error {
+	err := syscall.Exec(path, args, env)
 	if errors.Is(err, syscall.ENOEXEC) {
-		err = syscall.Exec("/bin/sh", append([]string{"sh", path}, args[1:]...), os.Environ())
+		err = syscall.Exec("/bin/sh", append([]string{"sh", path}, args[1:]...), env)
 	}
 	return cannotExecute(path, err)
 }

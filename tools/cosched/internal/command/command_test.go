@@ -370,6 +370,7 @@ func TestErrors(t *testing.T) {
 		{"dump --json --openmetrics", 64, "give one"},
 		{"completion tcsh", 64, `invalid argument "tcsh"`},
 		{"run true", 125, "give --home, --cluster or both"},
+		{"run --soften --home 0 /no/such/program", 127, "/no/such/program: no such command"},
 		{"run --home 0", 125, "requires at least 1 arg"},
 		{"run --nonsense true", 125, "unknown flag"},
 		{"run --home 0 /no/such/program", 127, "/no/such/program: no such command"},
