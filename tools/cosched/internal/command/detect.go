@@ -71,7 +71,7 @@ Processes are observed with their threads and those that they make. Needs root.`
 	f.SetInterspersed(false) // what follows COMMAND is its own
 	f.IntSliceVar(&d.pids, "pid", nil, "observe these processes, `PID[,PID...]`")
 	f.StringVar(&d.cgroup, "cgroup", "", "observe the processes in the cgroup at `PATH`, and below it")
-	f.DurationVar(&d.lasting, "for", 10*time.Second, "how long to observe, a `time`; a COMMAND to its end")
+	f.DurationVar(&d.lasting, "for", 10*time.Second, "how long to observe, a `time`; a COMMAND to its end\nunless --apply is given")
 	f.Float64Var(&d.limit, "limit", 5, "`percent` of their CPU time that the observed may lose")
 	f.BoolVar(&d.asJSON, "json", false, "print JSON")
 	f.StringVar(&d.plot, "plot", "", "write the matrix as a heat map to `FILE`.png or .svg")
@@ -84,7 +84,8 @@ Processes are observed with their threads and those that they make. Needs root.`
 	return cmd
 }
 
-// check finds wrong usage. A command without a time is observed to its end.
+// check finds wrong usage. A command without a time is observed to its end, but where its
+// threads are moved: then there are none.
 func (d *detection) check(args []string, timed bool) error {
 	ways := 0
 	for _, given := range []bool{len(d.pids) > 0, d.cgroup != "", len(args) > 0} {
@@ -107,7 +108,7 @@ func (d *detection) check(args []string, timed bool) error {
 	case d.plot != "" && !detect.CanPlot(d.plot):
 		return usage("--plot %s: a file's name ends with .png or .svg", d.plot)
 	}
-	if len(args) > 0 && !timed && !d.follow {
+	if len(args) > 0 && !timed && !d.follow && d.apply == "" {
 		d.lasting = 0
 	}
 	return nil
@@ -272,6 +273,9 @@ func (l *looks) look(all *detect.Sample, halves [2]*detect.Sample, o detect.Over
 	if l.d.apply != "" {
 		if err := l.clusters.Apply(changes, l.tracker.Groups()); err != nil {
 			return err
+		}
+		if len(r.Groups) > 0 && len(l.tracker.Groups()) == 0 {
+			l.clusters.Note("the threads of all groups have ended: no clusters are made: observe for less time with --for")
 		}
 	}
 	if l.d.plot != "" {

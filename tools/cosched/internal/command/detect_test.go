@@ -339,3 +339,24 @@ func TestDetectNobody(t *testing.T) {
 		t.Errorf("ended: %d, %q, %q", status, out, stderr)
 	}
 }
+
+// A command is observed to its end, but not where its threads are to be moved.
+func TestDetectCommandTime(t *testing.T) {
+	const given = 10 * time.Second
+	for _, c := range []struct {
+		apply  string
+		follow bool
+		timed  bool
+		want   time.Duration
+	}{
+		{"", false, false, 0},
+		{"", false, true, given},
+		{"", true, false, given},
+		{"shop", false, false, given},
+	} {
+		d := detection{lasting: given, limit: 5, apply: c.apply, follow: c.follow}
+		if err := d.check([]string{"true"}, c.timed); err != nil || d.lasting != c.want {
+			t.Errorf("%+v: %v, %v", c, d.lasting, err)
+		}
+	}
+}
