@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"cosched.io/cosched/internal/debian"
 	"cosched.io/cosched/internal/kbuild"
 	"cosched.io/cosched/internal/lab"
 	"cosched.io/cosched/internal/vm"
@@ -36,6 +37,7 @@ busybox applet or one of --with.
 
   coslab vm --preset smt8 -- cat /sys/fs/cgroup/cgroup.controllers
   coslab vm --preset demo --with stress-ng -- stress-ng --cpu 16 --timeout 3s
+  coslab vm --preset paper --kernel integration --disk trixie -- systemd-cgls --no-pager
 
 options:
 `
@@ -62,6 +64,7 @@ func runVM(ctx context.Context, args []string) error {
 	model := fs.String("model", "", "run on this machine `model`, with its topology, in virtual time (see coslab models)")
 	modelOn := fs.Bool("model-on", false, "let accesses take time from boot on, not only when the program asks for it")
 	modelReport := fs.String("model-report", "", "write what the model counted to this `file`, as JSON; - is standard error")
+	disk := fs.String("disk", "", "let the guest live on an image of this Debian `suite` (trixie, bookworm), with systemd,\nmade if need be; PROGRAM runs as a service")
 	report := fs.Bool("fail-on-report", true, "fail when the kernel reports a problem on the console")
 	verbose := fs.Bool("console", false, "show the kernel's console on standard error")
 	var with, files, env listFlag
@@ -118,6 +121,11 @@ func runVM(ctx context.Context, args []string) error {
 			return fmt.Errorf("--file %s: it is HOST:GUEST", f)
 		}
 		c.Files = append(c.Files, vm.File{Host: host, Path: guest})
+	}
+	if *disk != "" {
+		if c.Disk, err = debian.Image(ctx, *disk, os.Stderr); err != nil {
+			return err
+		}
 	}
 	c.Kernel = *kernel
 	if !strings.Contains(*kernel, "/") {

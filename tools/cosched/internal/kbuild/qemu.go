@@ -212,7 +212,7 @@ func (b *qemuBuilder) wheels(ctx context.Context, src, venv string) error {
 // mirror that this system uses, and returns its .dsc.
 func (b *qemuBuilder) fetch(ctx context.Context) (string, error) {
 	remedy := fmt.Sprintf("set %s to the .dsc file of Debian %s's source package qemu %s", qemuSourceEnv, qemuSuite, qemuBase)
-	uri, err := mirror(ctx)
+	uri, err := Mirror(ctx)
 	if err != nil {
 		return "", fmt.Errorf("%w; %s", err, remedy)
 	}
@@ -260,8 +260,8 @@ func modTime(path string) int64 {
 	return info.ModTime().UnixNano()
 }
 
-// mirror is the archive that this Debian takes its packages from.
-func mirror(ctx context.Context) (string, error) {
+// Mirror is the archive that this Debian takes its packages from.
+func Mirror(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(ORIGIN)|$(LABEL)|$(REPO_URI)").Output()
 	if err != nil {
 		return "", fmt.Errorf("asking apt for its mirror: %w", err)

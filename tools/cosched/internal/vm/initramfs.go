@@ -18,14 +18,23 @@ import (
 	"github.com/u-root/u-root/pkg/cpio"
 )
 
-//go:embed init.sh
-var initScript []byte
+var (
+	//go:embed init.sh
+	initScript []byte
+	//go:embed disk-init.sh
+	diskInitScript []byte
+	//go:embed disk-start.sh
+	diskStartScript []byte
+	//go:embed coslab.service
+	diskService []byte
+)
 
 // image collects the files of an initramfs. A path is put in once, with its
 // directories before it.
 type image struct {
 	records []cpio.Record
 	seen    map[string]bool
+	prefix  string // before the paths of what is for the disk
 }
 
 func newImage() *image { return &image{seen: map[string]bool{}} }
@@ -62,9 +71,10 @@ func (m *image) file(name, host string, mode fs.FileMode) error {
 	return nil
 }
 
-// program puts a host program into the guest at name, with what it needs to start.
+// program puts a host program into the guest at name, with what it needs to start
+// unless the guest has its own libraries.
 func (m *image) program(name, host string) error {
-	if err := m.file(name, host, 0o755); err != nil {
+	if err := m.file(name, host, 0o755); err != nil || m.prefix != "" {
 		return err
 	}
 	libs, err := SharedLibraries(host)
@@ -100,13 +110,24 @@ func writeInitramfs(file string, c Config) error {
 	if err := m.file("bin/busybox", busybox, 0o755); err != nil {
 		return err
 	}
-	m.data("init", initScript, 0o755)
+	bin := "/bin/"
+	if c.Disk == "" {
+		m.data("init", initScript, 0o755)
+	} else {
+		m.data("init", diskInitScript, 0o755)
+		bin = "/usr/local/bin/"
+		m.prefix = "/files"
+		m.data(m.prefix+"/coslab/start", diskStartScript, 0o755)
+		const units = "/etc/systemd/system/"
+		m.data(m.prefix+units+"coslab.service", diskService, 0o644)
+		m.add(cpio.Symlink(m.prefix+units+"multi-user.target.wants/coslab.service", units+"coslab.service"))
+	}
 
 	argv := slices.Clone(c.Command)
 	if strings.Contains(argv[0], "/") {
 		if _, err := os.Stat(argv[0]); err == nil {
-			guest := "/bin/" + filepath.Base(argv[0])
-			if err := m.program(guest, argv[0]); err != nil {
+			guest := bin + filepath.Base(argv[0])
+			if err := m.program(m.prefix+guest, argv[0]); err != nil {
 				return err
 			}
 			argv[0] = guest
@@ -117,7 +138,7 @@ func writeInitramfs(file string, c Config) error {
 		if err != nil {
 			return err
 		}
-		if err := m.program("/bin/"+filepath.Base(p), host); err != nil {
+		if err := m.program(m.prefix+bin+filepath.Base(p), host); err != nil {
 			return err
 		}
 	}
@@ -127,8 +148,8 @@ func writeInitramfs(file string, c Config) error {
 			if mode == 0 {
 				mode = 0o644
 			}
-			m.data(f.Path, f.Data, mode)
-		} else if err := m.file(f.Path, f.Host, f.Mode); err != nil {
+			m.data(m.prefix+f.Path, f.Data, mode)
+		} else if err := m.file(m.prefix+f.Path, f.Host, f.Mode); err != nil {
 			return err
 		}
 	}
@@ -145,7 +166,7 @@ func writeInitramfs(file string, c Config) error {
 		run.WriteString(" " + shellQuote(a))
 	}
 	run.WriteString("\n")
-	m.data("coslab/run", []byte(run.String()), 0o755)
+	m.data(m.prefix+"/coslab/run", []byte(run.String()), 0o755)
 	return m.write(file)
 }
 

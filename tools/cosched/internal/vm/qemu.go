@@ -94,6 +94,12 @@ func qemuArgs(c Config, e emulator, initrd string) []string {
 			args = append(args, "-device", fmt.Sprintf("virtserialport,chardev=%s,name=%s", id, name))
 		}
 	}
+	if c.Disk != "" {
+		// Written to nowhere but a temporary file, so nothing needs to reach the host's disk.
+		args = append(args,
+			"-drive", "if=none,id=disk,format=raw,snapshot=on,cache=unsafe,file="+strings.ReplaceAll(c.Disk, ",", ",,"),
+			"-device", "virtio-blk-pci,drive=disk,serial=coslab")
+	}
 	return append(args, c.QEMUArgs...)
 }
 

@@ -7,6 +7,9 @@
 // virtio-serial port of its own, so that kernel messages never mix with them; the
 // console is watched for panics and for reports of the kernel's own checks.
 //
+// With a disk, the initramfs only brings these programs and files to a Debian system
+// there (disk-init.sh), whose systemd then starts the program (disk-start.sh).
+//
 // Guests run under TCG, QEMU's emulator, unless COSCHED_ACCEL says otherwise: it
 // is everywhere, it can give a guest any topology on any host, and the two cores
 // of a small machine can carry 64 emulated CPUs. What a guest takes in time says
@@ -51,6 +54,11 @@ type Config struct {
 	// builds (and this does when it is not there yet).
 	Virtual  *VirtualTime
 	QEMUArgs []string // more arguments for QEMU, such as a plugin
+	// Disk is the image of a Debian system, as package debian makes them. The guest then
+	// lives on it: systemd is its first process and the program one of its services.
+	// Nothing that the guest writes is kept. Host programs come to /usr/local/bin and
+	// without their libraries, which are those of the image.
+	Disk string
 
 	// Command is the program and its arguments. A name with a slash that exists
 	// on the host is copied with its shared libraries to /bin in the guest;

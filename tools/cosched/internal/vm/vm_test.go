@@ -3,6 +3,7 @@ package vm
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -173,5 +174,35 @@ func TestStaleCode(t *testing.T) {
 		if n := strings.Count(string(starts), "start"); n != tt.starts {
 			t.Errorf("%+v: started %d times", tt, n)
 		}
+	}
+}
+
+// With a disk, programs and files are for it, and come without libraries.
+func TestDiskInitramfs(t *testing.T) {
+	c := Config{
+		Disk: "/images/a,b.ext4", Command: []string{"/bin/ls", "/"}, Programs: []string{"sh"},
+		Files: []File{{Path: "/etc/x", Data: []byte("x")}}, Topology: Presets[0].Topology,
+	}
+	file := filepath.Join(t.TempDir(), "initramfs")
+	if err := writeInitramfs(file, c); err != nil {
+		t.Fatal(err)
+	}
+	list, err := exec.Command("sh", "-c", "gzip -dc <"+file+" | cpio -t --quiet").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := strings.Fields(string(list))
+	for _, want := range []string{"init", "bin/busybox", "files/usr/local/bin/ls", "files/usr/local/bin/sh", "files/etc/x",
+		"files/coslab/run", "files/coslab/start", "files/etc/systemd/system/multi-user.target.wants/coslab.service"} {
+		if !slices.Contains(names, want) {
+			t.Errorf("no %s in %q", want, names)
+		}
+	}
+	if slices.ContainsFunc(names, func(n string) bool { return strings.Contains(n, "libc.so") }) {
+		t.Errorf("libraries are put over those of the disk: %q", names)
+	}
+	args := strings.Join(qemuArgs(c, emulator{}, file), " ")
+	if !strings.Contains(args, "snapshot=on") || !strings.Contains(args, "file=/images/a,,b.ext4 ") {
+		t.Errorf("QEMU is called with %s", args)
 	}
 }
