@@ -57,7 +57,8 @@ screenshots: ## take the documentation's pictures of cosched top, in tmux
 	@cd tools/cosched && COSCHED_SCREENSHOTS=$(CURDIR)/Documentation/admin-guide $(GO) test -count=1 -run TestTerminal ./internal/command
 
 .PHONY: kernel
-kernel: coslab ## build the kernel; VARIANT=test|vanilla|off|debug|all, BASE=6.12
+kernel: coslab ## build the kernel; VARIANT=test|vanilla|off|debug|integration|all, BASE=6.12
+	@$(if $(filter integration all,$(VARIANT)),tools/setup.sh --integration)
 	@$(COSLAB) kernel --base $(BASE) --variant $(VARIANT)
 
 .PHONY: lab
@@ -91,6 +92,16 @@ matrix: coslab ## compile kernel/sched and kernel/cgroup in many configurations
 .PHONY: test-long
 test-long: coslab ## all of test, placement with five seeds, and races of real parallelism
 	@COSCHED_LONG=1 $(COSLAB) test --base $(BASE) $(if $(RUN),--run '$(RUN)')
+
+.PHONY: test-integration
+test-integration: coslab ## tests with real systemd, libcgroup and container runtimes in guests of Debian
+	@tools/setup.sh --integration
+	@$(COSLAB) test --integration --base $(BASE) $(if $(RUN),--run '$(RUN)')
+
+.PHONY: containers-table
+containers-table: coslab ## write into the documentation what works with which container runtime
+	@tools/setup.sh --integration
+	@COSCHED_TABLE=1 $(COSLAB) test --integration --base $(BASE) --run Containers
 
 .PHONY: test
 test: coslab ## everything above and the tests, in guests too; RUN=REGEXP for some

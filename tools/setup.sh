@@ -3,6 +3,8 @@
 #
 #   tools/setup.sh           install what is missing; needs root or sudo
 #   tools/setup.sh --check   only say what is missing; fails if anything is
+#   tools/setup.sh --integration
+#                            also what make test-integration needs
 set -euo pipefail
 
 # The Go release that the modules ask for; an older Go from 1.21 on fetches it itself.
@@ -22,6 +24,15 @@ needs=(
 	"/usr/include/libfdt.h libfdt-dev" "/usr/include/zlib.h zlib1g-dev" "/usr/share/seabios/bios-256k.bin seabios"
 	"/usr/share/qemu/linuxboot_dma.bin qemu-system-data"
 )
+
+# The kernel's type information, and images of Debian.
+integration=(
+	"pahole dwarves" "mmdebstrap mmdebstrap" "/sbin/mke2fs e2fsprogs"
+	"/usr/share/keyrings/debian-archive-keyring.gpg debian-archive-keyring"
+)
+if [ "${1:-}" = --integration ]; then
+	needs+=("${integration[@]}")
+fi
 
 have() {
 	case $1 in

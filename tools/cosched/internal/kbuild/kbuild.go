@@ -60,6 +60,8 @@ var Variants = []Variant{
 		[]string{"base.config", "kunit.config", "nocosched.config"}},
 	{"debug", "as test, with KASAN, lockdep and the kernel's other checks", true,
 		[]string{"base.config", "kunit.config", "cosched.config", "kunit-cosched.config", "debug.config"}},
+	{"integration", "as test, with what Debian's systemd, containers and eBPF programs need", true,
+		[]string{"base.config", "kunit.config", "cosched.config", "kunit-cosched.config", "integration.config"}},
 }
 
 // FindVariant looks a variant up by name.
