@@ -14,6 +14,7 @@ echo "/dev/vda / ext4 rw 0 0" >"$root/etc/fstab"
 for unit in serial-getty@ttyS0.service getty@tty1.service console-getty.service \
 	apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer \
 	systemd-firstboot.service systemd-update-utmp.service systemd-update-utmp-runlevel.service \
+	netavark-dhcp-proxy.service netavark-dhcp-proxy.socket systemd-modules-load.service \
 	systemd-pcrmachine.service systemd-tpm2-setup.service systemd-tpm2-setup-early.service; do
 	ln -sf /dev/null "$root/etc/systemd/system/$unit"
 done
@@ -26,3 +27,6 @@ done
 chroot "$root" useradd -u 1000 -m -s /bin/sh user
 grep -q ^user: "$root/etc/subuid" || echo user:100000:65536 >>"$root/etc/subuid"
 grep -q ^user: "$root/etc/subgid" || echo user:100000:65536 >>"$root/etc/subgid"
+
+# Nothing is there to update at boot.
+touch "$root/etc/.updated" "$root/var/.updated"

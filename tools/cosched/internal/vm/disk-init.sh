@@ -10,5 +10,5 @@ if ! mount -t ext4 /dev/vda /disk; then
 	poweroff -f
 fi
 # Directories that are there already keep their mode and owner.
-cd /files && find . ! -type d | cpio -pdu /disk 2>/dev/null
+cd /files && find . ! -type d | cpio -o -H newc 2>/dev/null | (cd /disk && cpio -idu 2>/dev/null)
 exec switch_root /disk /sbin/init
