@@ -26,8 +26,8 @@ type step struct {
 // The user, whose number is nobody else's. Without the path it would be busybox's setpriv.
 const asUser = "/bin/setpriv --reuid 1000 --regid 1000 --clear-groups"
 
-// play runs steps in a guest that has the cosched command.
-func play(t *testing.T, c vm.Config, steps []step) {
+// command builds the cosched command, and returns its path.
+func command(t *testing.T) string {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "cosched")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "./cmd/cosched")
@@ -36,7 +36,14 @@ func play(t *testing.T, c vm.Config, steps []step) {
 	if text, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building cosched: %v\n%s", err, text)
 	}
-	c.Programs = append(c.Programs, bin, "setpriv", filepath.Join(programs(t, "workloads"), "spin"))
+	return bin
+}
+
+// play runs steps in a guest that has the cosched command, in virtual time of which c may
+// set how long an instruction takes.
+func play(t *testing.T, c vm.Config, steps []step) {
+	t.Helper()
+	c.Programs = append(c.Programs, command(t), "setpriv", filepath.Join(programs(t, "workloads"), "spin"))
 	const mark = "@@@@"
 	var script strings.Builder
 	script.WriteString("cd /sys/fs/cgroup\n")
@@ -50,7 +57,12 @@ func play(t *testing.T, c vm.Config, steps []step) {
 		fmt.Fprintf(&script, "%s >/tmp/out 2>/tmp/err </dev/null\necho %s$?\ncat /tmp/out\necho %s\ncat /tmp/err\necho %s\n", run, mark, mark, mark)
 	}
 	c.Command = []string{"sh", "-c", script.String()}
+	shift := 0
+	if c.Virtual != nil {
+		shift = c.Virtual.Shift
+	}
 	exact(&c)
+	c.Virtual.Shift = shift
 	// What the command waits for, it waits for in time, not in work.
 	c.Virtual.Pause = 0
 	res := guest(t, c)

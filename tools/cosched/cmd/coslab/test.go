@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"cosched.io/cosched/internal/debian"
 	"cosched.io/cosched/internal/kbuild"
 )
 
@@ -37,6 +38,9 @@ var testedVariants = []string{"test", "vanilla", "debug"}
 // A cold build of the debug kernel takes 15 minutes on two slow cores.
 const buildTimeout = 30 * time.Minute
 
+// An image of Debian takes 100 s beside a kernel build, and a slow mirror has its say.
+const imageTimeout = 20 * time.Minute
+
 // goTestTimeout bounds the tests of one module; each guest has a shorter one of its own.
 const goTestTimeout = 100 * time.Minute
 
@@ -44,6 +48,7 @@ func runTest(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("coslab test", flag.ContinueOnError)
 	base := fs.String("base", kbuild.DefaultBase, "Linux `version` to test on")
 	pattern := fs.String("run", "", "only checks, kernels and Go tests whose name matches this `regexp`; Go tests\nare matched by the name of the top-level function alone")
+	integration := fs.Bool("integration", false, "instead, the tests with real software in guests of Debian: kernel/integration,\nimage/SUITE and tests/TestIntegration...; --run then matches what follows that")
 	fs.Usage = func() {
 		fmt.Fprint(fs.Output(), testUsage)
 		fs.PrintDefaults()
@@ -60,6 +65,9 @@ func runTest(ctx context.Context, args []string) error {
 		return err
 	}
 	o := kbuild.Options{Root: root, Base: *base, Out: os.Stderr}
+	if *integration {
+		return runIntegration(ctx, o, *pattern)
+	}
 	checks := lintChecks(o)
 	matrix, err := matrixChecks(o)
 	if err != nil {
@@ -92,6 +100,34 @@ func runTest(ctx context.Context, args []string) error {
 	return t.finish()
 }
 
+// runIntegration makes what the tests with real software boot, and runs them. Their
+// build tag keeps them out of everything else.
+func runIntegration(ctx context.Context, o kbuild.Options, pattern string) error {
+	o.Variant = "integration"
+	checks := []check{{"kernel/integration", func(ctx context.Context) error {
+		_, err := kbuild.Build(ctx, o)
+		return err
+	}, buildTimeout}}
+	for _, suite := range debian.Suites {
+		checks = append(checks, check{"image/" + suite, func(ctx context.Context) error {
+			_, err := debian.Image(ctx, suite, o.Out)
+			return err
+		}, imageTimeout})
+	}
+	var t tally
+	if err := t.runChecks(ctx, checks, nil); err != nil {
+		fmt.Println(t)
+		return err
+	}
+	if t.failed == 0 {
+		if err := t.goTests(ctx, filepath.Join(o.Root, "tests"), "^TestIntegration.*("+pattern+")", "-tags", "integration", "-count=1"); err != nil {
+			fmt.Println(t)
+			return err
+		}
+	}
+	return t.finish()
+}
+
 // event is a line of go test -json (go doc test2json).
 type event struct {
 	Action      string
@@ -105,8 +141,8 @@ type event struct {
 
 // goTests runs the tests of a module. Packages run one after the other: two that
 // boot guests at the same time would only disturb each other's timing.
-func (t *tally) goTests(ctx context.Context, dir, pattern string) error {
-	args := []string{"test", "-json", "-p=1", "-timeout", goTestTimeout.String()}
+func (t *tally) goTests(ctx context.Context, dir, pattern string, more ...string) error {
+	args := append([]string{"test", "-json", "-p=1", "-timeout", goTestTimeout.String()}, more...)
 	if pattern != "" {
 		args = append(args, "-run", pattern)
 	}

@@ -65,10 +65,13 @@ func gofmt(ctx context.Context, o kbuild.Options) error {
 	return err
 }
 
+// allTags has the tests of make test-integration checked too.
+const allTags = "-tags=integration"
+
 func vet(ctx context.Context, o kbuild.Options) error {
 	var errs []error
 	for _, m := range modules {
-		_, err := run(ctx, filepath.Join(o.Root, m), "go", "vet", "./...")
+		_, err := run(ctx, filepath.Join(o.Root, m), "go", "vet", allTags, "./...")
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
@@ -84,7 +87,7 @@ func staticcheck(ctx context.Context, o kbuild.Options) error {
 	lines := strings.Split(strings.TrimSpace(tool), "\n")
 	var errs []error
 	for _, m := range modules {
-		_, err := run(ctx, filepath.Join(o.Root, m), lines[len(lines)-1], "./...")
+		_, err := run(ctx, filepath.Join(o.Root, m), lines[len(lines)-1], allTags, "./...")
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

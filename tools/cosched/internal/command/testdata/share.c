@@ -5,6 +5,7 @@
  * MS is CPU time, each process its part of it; but no longer than a minute.
  *
  *   share threads MS     8 groups of 4 threads, a mutex for each group
+ *   share late MS        the same, and a thread more in group 0 for each SIGUSR1
  *   share processes MS   the same as processes, the mutexes in shared memory that each
  *                        maps at another address
  *   share alike MS       32 threads that take any of 64 mutexes
@@ -110,14 +111,40 @@ static void *alike(void *arg)
 	return NULL;
 }
 
-static void run_threads(void *(*f)(void *), long nr)
+static void *in_first(void *arg)
+{
+	be('w', 0);
+	use(0, 0, arg);
+	return NULL;
+}
+
+/* Starts a thread of the first group whenever there is a signal. */
+static void add_threads(const sigset_t *signals, long nr)
+{
+	struct timespec wait = { .tv_nsec = 100000000 };
+	pthread_t thread;
+
+	while (!ended())
+		if (sigtimedwait(signals, NULL, &wait) == SIGUSR1 && nr < MANY * WORKERS)
+			check(!pthread_create(&thread, NULL, in_first, &taken[nr++]),
+			      "pthread_create");
+}
+
+static void run_threads(void *(*f)(void *), long nr, int late)
 {
 	pthread_t threads[MANY * WORKERS];
+	sigset_t signals;
 
+	/* Whoever is given it would end, but for the one that waits for it. */
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGUSR1);
+	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	locks = calloc(LOCKS, sizeof(*locks));
 	check(!!locks, "calloc");
 	for (long i = 0; i < nr; i++)
 		check(!pthread_create(&threads[i], NULL, f, (void *)i), "pthread_create");
+	if (late)
+		add_threads(&signals, nr);
 	for (long i = 0; i < nr; i++)
 		pthread_join(threads[i], NULL);
 }
@@ -223,11 +250,13 @@ int main(int argc, char **argv)
 	cpu_ns = atol(argv[2]) * 1000000ull;
 	end_ns = now_ns(CLOCK_MONOTONIC) + 60 * 1000000000ull;
 	if (!strcmp(argv[1], "threads")) {
-		run_threads(in_group, GROUPS * WORKERS);
+		run_threads(in_group, GROUPS * WORKERS, 0);
+	} else if (!strcmp(argv[1], "late")) {
+		run_threads(in_group, GROUPS * WORKERS, 1);
 	} else if (!strcmp(argv[1], "processes")) {
 		run_processes();
 	} else if (!strcmp(argv[1], "alike")) {
-		run_threads(alike, GROUPS * WORKERS);
+		run_threads(alike, GROUPS * WORKERS, 0);
 	} else if (!strcmp(argv[1], "pipelines")) {
 		cpu_ns /= 3 * STAGES;
 		run_pipeline('p', 0, 0);
@@ -235,7 +264,7 @@ int main(int argc, char **argv)
 		run_pipeline('t', 2, 1);
 	} else if (!strcmp(argv[1], "many") && argc == 4) {
 		loops = atol(argv[3]);
-		run_threads(in_group, MANY * WORKERS);
+		run_threads(in_group, MANY * WORKERS, 0);
 		for (int i = 0; i < MANY * WORKERS; i++)
 			sum += taken[i];
 		getrusage(RUSAGE_SELF, &r);

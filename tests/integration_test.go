@@ -1,0 +1,74 @@
+//go:build integration
+
+package tests
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"cosched.io/cosched/internal/debian"
+	"cosched.io/cosched/internal/vm"
+)
+
+// The tests of the files integration_*_test.go run real software of Debian, and are
+// those of `make test-integration`. Guests are slow and share two cores with others: what
+// is waited for is a state, and the bounds are generous.
+
+// debianTimeout bounds a guest of Debian. Booting takes half a minute where nobody else
+// runs, and five times that where many do.
+const debianTimeout = 25 * time.Minute
+
+// inDebian runs a shell script as root in a guest with a Debian of a suite, and gives what
+// it printed. The guest has 4 CPUs in 2 LLC domains, and the cosched command. A script that
+// exits with a status other than 0 fails the test.
+func inDebian(t *testing.T, suite, script string, change ...func(*vm.Config)) string {
+	t.Helper()
+	image, err := debian.Image(t.Context(), suite, os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sh(t, "paper", script, append([]func(*vm.Config){func(c *vm.Config) {
+		c.Kernel = kernel(t, "integration").Image
+		c.Disk = image
+		c.MemoryMB = 2048
+		c.Programs = []string{command(t)}
+		c.Timeout = debianTimeout
+	}}, change...)...)
+}
+
+// eachSuite runs a test in the Debian releases that are supported.
+func eachSuite(t *testing.T, f func(t *testing.T, suite string)) {
+	for _, suite := range debian.Suites {
+		t.Run(suite, func(t *testing.T) { f(t, suite) })
+	}
+}
+
+// share builds the program whose threads and locks are known.
+func share(t *testing.T) string {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "share")
+	source := filepath.Join(root, "tools/cosched/internal/command/testdata/share.c")
+	if out, err := exec.CommandContext(t.Context(), "gcc", "-O2", "-pthread", "-o", bin, source).CombinedOutput(); err != nil {
+		t.Fatalf("building share: %v\n%s", err, out)
+	}
+	return bin
+}
+
+// Debian's systemd comes up on the disk, without failed units, and knows the controller as
+// one that it leaves alone.
+func TestIntegrationDebian(t *testing.T) {
+	eachSuite(t, func(t *testing.T, suite string) {
+		out := inDebian(t, suite, `systemctl --failed --plain --no-legend
+			. /etc/os-release; echo "$VERSION_CODENAME"
+			ps -o comm= 1
+			grep -o cosched /sys/fs/cgroup/cgroup.controllers
+			grep -c cosched /sys/fs/cgroup/system.slice/cgroup.controllers || true
+			cosched ls >/dev/null && echo ls`)
+		if want := suite + "\nsystemd\ncosched\n0\nls\n"; out != want {
+			t.Errorf("the guest says %q, want %q", out, want)
+		}
+	})
+}
