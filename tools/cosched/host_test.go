@@ -77,6 +77,7 @@ func TestParseHome(t *testing.T) {
 		{"dev:../net", cosched.ExitUsage, "is not a device's name"},
 		{"dev:eth7", cosched.ExitData, "no device eth7"},
 		{"dev:lo", cosched.ExitData, "neither"},
+		{"dev:eth1", cosched.ExitData, "neither"}, // of no node, where there are two
 	} {
 		_, err := h.ParseHome(tc.spec)
 		wantProblem(t, tc.spec, err, tc.status, tc.says)

@@ -203,12 +203,19 @@ func (h Host) nearDevice(spec, name string) (Home, error) {
 		if err != nil {
 			return Home{}, err
 		}
+		nodes, err := filepath.Glob(filepath.Join(h.Sys, "devices/system/node/node[0-9]*"))
+		if err != nil {
+			return Home{}, err
+		}
 		for ; strings.HasPrefix(dir, top+"/"); dir = filepath.Dir(dir) {
+			node, nodeErr := readInt(filepath.Join(dir, "numa_node"))
+			if nodeErr == nil && node < 0 && len(nodes) > 1 {
+				continue // then local_cpulist has all CPUs
+			}
 			if cpus, err := readCPUs(filepath.Join(dir, "local_cpulist")); err == nil && len(cpus) > 0 {
 				return Home{cpus.String(), cpus}, nil
 			}
-			node, err := readInt(filepath.Join(dir, "numa_node"))
-			if err != nil || node < 0 {
+			if nodeErr != nil || node < 0 {
 				continue
 			}
 			cpus, err := readCPUs(filepath.Join(h.Sys, fmt.Sprintf("devices/system/node/node%d/cpulist", node)))
