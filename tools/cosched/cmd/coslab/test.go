@@ -104,7 +104,10 @@ func runTest(ctx context.Context, args []string) error {
 // build tag keeps them out of everything else.
 func runIntegration(ctx context.Context, o kbuild.Options, pattern string) error {
 	o.Variant = "integration"
-	checks := []check{{"kernel/integration", func(ctx context.Context) error {
+	checks := []check{{"qemu", func(ctx context.Context) error {
+		_, err := kbuild.BuildQEMU(ctx, o)
+		return err
+	}, buildTimeout}, {"kernel/integration", func(ctx context.Context) error {
 		_, err := kbuild.Build(ctx, o)
 		return err
 	}, buildTimeout}}

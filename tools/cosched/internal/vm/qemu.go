@@ -168,12 +168,17 @@ type emulator struct {
 	firmware []string // directories with firmware, where QEMU does not know them itself
 }
 
-// emulatorFor chooses it: the distribution's QEMU, or the project's own for virtual time.
+// emulatorFor chooses it: the distribution's QEMU, or the project's own for virtual time
+// and for guests that live on a disk. These run for minutes and switch many static keys,
+// and do not come to their end on a QEMU with what staleCode is about.
 func emulatorFor(ctx context.Context, c Config) (emulator, error) {
 	v := c.Virtual
+	e := emulator{binary: qemuBinary()}
 	if v == nil {
-		accel, err := accelFor(ctx, c)
-		return emulator{binary: qemuBinary(), accel: accel}, err
+		var err error
+		if e.accel, err = accelFor(ctx, c); err != nil || c.Disk == "" || os.Getenv("COSCHED_QEMU") != "" || !qemuOlder(ctx, e.binary, 8, 1) {
+			return e, err
+		}
 	}
 	q, err := kbuild.FindQEMU(kbuild.Options{})
 	if err != nil {
@@ -181,6 +186,9 @@ func emulatorFor(ctx context.Context, c Config) (emulator, error) {
 	}
 	if err != nil {
 		return emulator{}, err
+	}
+	if v == nil {
+		return emulator{q.Binary, e.accel, q.Firmware}, nil
 	}
 	accel := fmt.Sprintf("tcg,thread=single,parallel-time=on,time-seed=%d", v.Seed)
 	if v.Pause > 0 {
