@@ -39,11 +39,17 @@ func inDebian(t *testing.T, suite, script string, change ...func(*vm.Config)) st
 	}}, change...)...)
 }
 
-// eachSuite runs a test in the Debian releases that are supported.
+// eachSuite runs a test in the Debian releases that are supported, at the same time, and
+// returns when all have ended.
 func eachSuite(t *testing.T, f func(t *testing.T, suite string)) {
-	for _, suite := range debian.Suites {
-		t.Run(suite, func(t *testing.T) { f(t, suite) })
-	}
+	t.Run("debian", func(t *testing.T) {
+		for _, suite := range debian.Suites {
+			t.Run(suite, func(t *testing.T) {
+				t.Parallel()
+				f(t, suite)
+			})
+		}
+	})
 }
 
 // share builds the program whose threads and locks are known.
