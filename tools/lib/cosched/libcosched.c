@@ -507,9 +507,8 @@ static int make_cgroup(const char *path, bool threaded, bool exclusive)
 			errno = EBUSY;
 	}
 	if (!err && !exists_in(path, FILE_PREFERRED)) {
-		err = -1;
-		/* Someone removed it, or what enabled the controller was taken back. */
-		errno = access(path, F_OK) ? ENOENT : EAGAIN;
+		/* Someone removed it, or took back what enabled the controller. */
+		err = fail(ENOENT);
 	}
 	if (err && made) {
 		int saved = errno;
@@ -842,7 +841,10 @@ static int join_soft(const char *base, const char *list, const char *now, pid_t 
 			err = set_soft_home(path, list);
 		if (!err && strcmp(path, now))
 			err = move_to(path, "cgroup.threads", tid);
-		if (!err || !gone() || access(base, F_OK))
+		if (!err)
+			break;
+		/* EXDEV: it was made anew meanwhile, and is not threaded yet. */
+		if ((!gone() && errno != EXDEV) || access(base, F_OK))
 			break;
 	}
 	/* It may have been the last one where it was. */
