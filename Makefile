@@ -91,6 +91,7 @@ matrix: coslab ## compile kernel/sched and kernel/cgroup in many configurations
 
 .PHONY: test-long
 test-long: coslab ## all of test, placement with five seeds, and races of real parallelism
+	@tools/setup.sh --long
 	@COSCHED_LONG=1 $(COSLAB) test --base $(BASE) $(if $(RUN),--run '$(RUN)')
 
 .PHONY: test-integration

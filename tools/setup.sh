@@ -5,6 +5,7 @@
 #   tools/setup.sh --check   only say what is missing; fails if anything is
 #   tools/setup.sh --integration
 #                            also what make test-integration needs
+#   tools/setup.sh --long    also what make test-long needs: a JDK and PostgreSQL, without a server that runs
 set -euo pipefail
 
 # The Go release that the modules ask for; an older Go from 1.21 on fetches it itself.
@@ -30,9 +31,12 @@ integration=(
 	"pahole dwarves" "mmdebstrap mmdebstrap" "/sbin/mke2fs e2fsprogs"
 	"/usr/share/keyrings/debian-archive-keyring.gpg debian-archive-keyring"
 )
-if [ "${1:-}" = --integration ]; then
-	needs+=("${integration[@]}")
-fi
+# Programs whose threads and processes cosched detect finds groups of.
+long=("javac default-jdk-headless" "pg_ctlcluster postgresql")
+case ${1:-} in
+--integration) needs+=("${integration[@]}") ;;
+--long) needs+=("${long[@]}") ;;
+esac
 
 have() {
 	case $1 in
@@ -124,6 +128,11 @@ for package in "${missing[@]}"; do
 		exit 1
 	fi
 done
+# The package makes a database and starts its server, unless told otherwise. A test makes its own.
+if [[ " ${missing[*]} " == *" postgresql "* ]] && ! [ -e /etc/postgresql-common/createcluster.conf ]; then
+	"${root[@]}" mkdir -p /etc/postgresql-common
+	"${root[@]}" tee /etc/postgresql-common/createcluster.conf >/dev/null <<<"create_main_cluster = false"
+fi
 if [ "${#missing[@]}" -gt 0 ]; then
 	apt install -y --no-install-recommends "${missing[@]}"
 fi
