@@ -17,7 +17,7 @@ needs=(
 	"python3 python3" "rsync rsync" "xz xz-utils" "patch patch" "cpio cpio"
 	"ccache ccache" "quilt quilt" "sparse sparse" "shellcheck shellcheck"
 	"qemu-system-x86_64 qemu-system-x86" "stress-ng stress-ng" "hackbench rt-tests"
-	"/bin/busybox busybox-static" "tmux tmux"
+	"/bin/busybox busybox-static" "tmux tmux" "dbus-daemon dbus-daemon"
 	"/usr/include/libelf.h libelf-dev" "/usr/include/openssl/ssl.h libssl-dev"
 	"/usr/include/sys/capability.h libcap-dev"
 	# QEMU with parallel virtual time

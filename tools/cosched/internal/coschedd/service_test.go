@@ -1,0 +1,753 @@
+package coschedd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/journal"
+	"github.com/godbus/dbus/v5"
+
+	"cosched.io/cosched"
+	"cosched.io/cosched/internal/coschedtest"
+)
+
+// patience is how long a test waits for what must come at once.
+const patience = 30 * time.Second
+
+// rig is a machine with a systemd and the service. The service's systemd, and the kernel
+// where it is written to, are this.
+type rig struct {
+	cosched.Host
+	t      *testing.T
+	dir    string
+	events chan Event
+	stop   func()
+
+	tree  sync.Mutex // held where the kernel does something at once
+	mu    sync.Mutex
+	units map[string]Unit // that systemd has loaded
+	hold  chan struct{}   // systemd answers nobody until it is closed
+	fails error
+	wrote map[string]int // writes to a file
+	log   []string
+}
+
+func newRig(t *testing.T) *rig {
+	r := &rig{
+		Host: coschedtest.Host(t), t: t, dir: t.TempDir(), events: make(chan Event),
+		units: map[string]Unit{}, wrote: map[string]int{},
+	}
+	coschedtest.Replace(t, filepath.Join(r.Cgroup, "cgroup.subtree_control"), "cpu\n")
+	t.Cleanup(func() {
+		if r.stop != nil {
+			r.stop()
+		}
+	})
+	return r
+}
+
+// start starts the service, and has it told what it is told when it begins.
+func (r *rig) start() {
+	r.t.Helper()
+	state := filepath.Join(r.dir, "state")
+	if err := os.MkdirAll(state, 0o755); err != nil {
+		r.t.Fatal(err)
+	}
+	record, err := OpenRecord(state)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done, ready := make(chan error), make(chan struct{})
+	s := NewService(r.Host, r, r, record, func(p journal.Priority, unit string, c Complaint) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.log = append(r.log, fmt.Sprintf("<%d>%s: %s", p, unit, strings.ReplaceAll(strings.ReplaceAll(c.String(), r.dir, ""), r.Cgroup, "")))
+	})
+	go func() { done <- s.Run(ctx, r.events, nil, func() { close(ready) }) }()
+	r.stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			r.t.Error(err)
+		}
+		r.stop = nil
+	}
+	r.events <- Event{Reloaded: true, Path: []string{filepath.Join(r.dir, "etc"), filepath.Join(r.dir, "lib")}}
+	<-ready
+}
+
+// Unit is systemd's answer.
+func (r *rig) Unit(ctx context.Context, name string) (Unit, error) {
+	r.mu.Lock()
+	u, ok := r.units[name]
+	hold, err := r.hold, r.fails
+	r.mu.Unlock()
+	if hold != nil {
+		select {
+		case <-hold:
+			return r.Unit(ctx, name)
+		case <-ctx.Done():
+			return Unit{}, ctx.Err()
+		}
+	}
+	if err == nil && !ok {
+		err = ErrNotLoaded
+	}
+	return u, err
+}
+
+// Existing is the kernel's part: the children of a cgroup that passes the controller on
+// have its files.
+func (r *rig) Existing(name string, enable bool) (cosched.Group, error) {
+	r.tree.Lock()
+	defer r.tree.Unlock()
+	if _, err := os.Stat(name); err == nil && enable && name != r.Cgroup {
+		rel := strings.TrimPrefix(name, r.Cgroup)
+		at := r.Cgroup
+		for _, part := range strings.Split(filepath.Dir(rel), "/") {
+			at = filepath.Join(at, part)
+			if _, err := os.Stat(filepath.Join(at, "refuses")); err == nil {
+				return "", &cosched.Problem{Status: cosched.ExitUnavailable, Text: "refused", Err: syscall.EBUSY}
+			}
+			control := filepath.Join(at, "cgroup.subtree_control")
+			if text, _ := os.ReadFile(control); strings.Contains(string(text), "cosched") {
+				continue
+			}
+			_ = os.WriteFile(control, []byte("cosched\n"), 0o644)
+			children, _ := os.ReadDir(at)
+			for _, c := range children {
+				dir := filepath.Join(at, c.Name())
+				if _, err := os.Stat(filepath.Join(dir, cosched.FilePreferred)); c.IsDir() && err != nil {
+					for file, text := range map[string]string{cosched.FilePreferred: "", cosched.FileEffective: "", cosched.FileWeights: "100 150\n"} {
+						_ = os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644)
+					}
+				}
+			}
+		}
+	}
+	return r.Host.Existing(name, enable)
+}
+
+func (r *rig) write(g cosched.Group, file, value string) {
+	_ = os.WriteFile(g.Path(file), []byte(value+"\n"), 0o644)
+	r.mu.Lock()
+	r.wrote[filepath.Base(string(g))+"/"+file]++
+	r.mu.Unlock()
+}
+
+// SetHome is a kernel that has CPUs 0 to 11.
+func (r *rig) SetHome(g cosched.Group, home cosched.Home, _ bool) (string, error) {
+	if _, err := os.Stat(string(g)); err != nil {
+		return "", &cosched.Problem{Text: "gone", Err: err}
+	}
+	if len(home.CPUs) > 0 && home.CPUs[len(home.CPUs)-1] > 11 {
+		return "", &cosched.Problem{Status: cosched.ExitData, Text: fmt.Sprintf("%q: names a CPU that this machine cannot have", home.Value), Err: syscall.ERANGE}
+	}
+	r.write(g, cosched.FilePreferred, home.Value)
+	if len(home.CPUs) > 0 && home.CPUs[0] > 7 {
+		return "none of these CPUs is online", nil
+	}
+	return "", nil
+}
+
+func (r *rig) SetWeights(g cosched.Group, w *cosched.Weights) error {
+	if _, err := os.Stat(string(g)); err != nil {
+		return &cosched.Problem{Text: "gone", Err: err}
+	}
+	value := ""
+	if w != nil {
+		value = w.String()
+	}
+	r.write(g, cosched.FileWeights, value)
+	return nil
+}
+
+// file writes a unit file or drop-in below the rig's directory.
+func (r *rig) file(name, text string) string {
+	r.t.Helper()
+	file := filepath.Join(r.dir, name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		r.t.Fatal(err)
+	}
+	coschedtest.Replace(r.t, file, text)
+	return file
+}
+
+// load makes systemd know a unit and its files.
+func (r *rig) load(cgroup string, files ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.units[strings.TrimPrefix(filepath.Base(cgroup), "_")] = Unit{Cgroup: cgroup, Files: files}
+}
+
+// begin makes the cgroup of a unit, as systemd does when it starts, and those above it.
+func (r *rig) begin(cgroup string) cosched.Group {
+	r.t.Helper()
+	r.tree.Lock()
+	defer r.tree.Unlock()
+	at := r.Cgroup
+	for part := range strings.SplitSeq(strings.Trim(cgroup, "/"), "/") {
+		control, _ := os.ReadFile(filepath.Join(at, "cgroup.subtree_control"))
+		at = filepath.Join(at, part)
+		if _, err := os.Stat(at); err == nil {
+			continue
+		}
+		files := map[string]string{"cgroup.subtree_control": ""}
+		if strings.Contains(string(control), "cosched") {
+			files = map[string]string{"cgroup.subtree_control": "", cosched.FilePreferred: "", cosched.FileEffective: "", cosched.FileWeights: "100 150\n"}
+		}
+		made, err := os.MkdirTemp(r.dir, "cgroup")
+		for name, text := range files {
+			err = errors.Join(err, os.WriteFile(filepath.Join(made, name), []byte(text), 0o644))
+		}
+		if err = errors.Join(err, os.Rename(made, at)); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return cosched.Group(at)
+}
+
+func (r *rig) end(cgroup string) {
+	r.t.Helper()
+	r.tree.Lock()
+	defer r.tree.Unlock()
+	if err := os.Rename(filepath.Join(r.Cgroup, cgroup), filepath.Join(r.t.TempDir(), "removed")); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) value(cgroup, file string) string {
+	text, err := os.ReadFile(filepath.Join(r.Cgroup, cgroup, file))
+	if err != nil {
+		return "none"
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// wait waits for a state.
+func (r *rig) wait(what string, ok func() bool) {
+	r.t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.t.Fatalf("%s: not within %v; logged: %q", what, patience, r.log)
+		}
+	}
+}
+
+// has waits for the values of a cgroup.
+func (r *rig) has(cgroup, home, weights string) {
+	r.t.Helper()
+	r.wait(fmt.Sprintf("%s: %s, %s", cgroup, home, weights), func() bool {
+		return r.value(cgroup, cosched.FilePreferred) == home && r.value(cgroup, cosched.FileWeights) == weights
+	})
+}
+
+// logged waits for a line of the log.
+func (r *rig) logged(line string) {
+	r.t.Helper()
+	r.wait("log: "+line, func() bool { return r.count(line) > 0 })
+}
+
+func (r *rig) count(text string) (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range r.log {
+		if strings.Contains(l, text) {
+			n++
+		}
+	}
+	return n
+}
+
+// settled waits until the service has had systemd's word on a unit, which has settings.
+func (r *rig) settled(name string) { r.t.Helper(); r.logged("<7>" + name + ": given") }
+
+const preferring = "[Service]\nExecStart=/bin/true\n[X-Cosched]\n"
+
+func TestTypesOfUnits(t *testing.T) {
+	r := newRig(t)
+	before := r.file("etc/before.service", preferring+"CPUsPreferred=llc:1\nWeights=4 1000\n")
+	r.load("/system.slice/before.service", before)
+	r.begin("/system.slice/before.service")
+	r.start()
+	r.has("/system.slice/before.service", "4-7", "4 1000")
+
+	// Drop-ins override in systemd's order; an empty assignment resets.
+	for _, tc := range []struct{ cgroup, text, dropIn, home, weights string }{
+		{"/system.slice/a.service", "CPUsPreferred=auto", "", "auto", "100 150"},
+		{"/system.slice/b.service", "CPUsPreferred=0-3\nWeights=100:100", "CPUsPreferred=node:1", "4-7", "100 100"},
+		{"/system.slice/c.service", "CPUsPreferred=0-3\nWeights=1 1", "CPUsPreferred=\nWeights=", "none", "none"},
+		{"/system.slice/system-t.slice/t@1.service", "CPUsPreferred=2", "", "2", "100 150"},
+		{"/machine.slice/vm.scope", "", "CPUsPreferred=near:6", "4-7", "100 150"},
+		{"/big.slice", "CPUsPreferred=0-7\nWeights=2 3", "", "0-7", "2 3"},
+		{"/big.slice/big-small.slice", "CPUsPreferred=0-1", "", "0-1", "100 150"},
+		{"/system.slice/_cpu.service", "CPUsPreferred=5", "", "5", "100 150"},
+		{"/x.mount", "CPUsPreferred=6", "", "6", "100 150"},
+	} {
+		name := strings.TrimPrefix(filepath.Base(tc.cgroup), "_")
+		files := []string{r.file("lib/"+name, preferring+tc.text+"\n"), r.file("etc/"+name+".d/50-cosched.conf", "[X-Cosched]\n"+tc.dropIn+"\n")}
+		r.load(tc.cgroup, files...)
+		r.begin(tc.cgroup)
+		if tc.home != "none" {
+			r.has(tc.cgroup, tc.home, tc.weights)
+		}
+	}
+	// What is inherited is not written, and nothing is for units without settings.
+	r.load("/big.slice/plain.service")
+	r.begin("/big.slice/plain.service")
+	r.load("/system.slice/last.service", before)
+	r.begin("/system.slice/last.service")
+	r.has("/system.slice/last.service", "4-7", "4 1000")
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.wrote) != 14 || r.wrote["a.service/"+cosched.FileWeights] != 0 {
+		t.Errorf("%d files were written: %v", len(r.wrote), r.wrote)
+	}
+	for _, l := range r.log {
+		if !strings.HasPrefix(l, "<7>") {
+			t.Error(l)
+		}
+	}
+}
+
+// While systemd starts many units it answers nobody: values must not wait for it.
+func TestBusySystemd(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	r.mu.Lock()
+	hold := make(chan struct{})
+	r.hold = hold
+	r.mu.Unlock()
+	const units = 500
+	tmpl := r.file("lib/u@.service", preferring+"CPUsPreferred=llc:0\n")
+	dropIn := r.file("etc/u@7.service.d/50-cosched.conf", "[X-Cosched]\nCPUsPreferred=3\n")
+	cgroup := func(i int) string { return fmt.Sprintf("/system.slice/system-u.slice/u@%d.service", i) }
+	for i := range units {
+		r.begin(cgroup(i))
+	}
+	for i := range units {
+		home := "0-3"
+		if i == 7 {
+			home = "3"
+		}
+		r.has(cgroup(i), home, "100 150")
+	}
+	if n := r.count(""); n != 0 {
+		t.Errorf("%d lines before systemd said anything", n)
+	}
+	// What systemd says goes before what was found: for it, 9 has the drop-in, by another name of it.
+	for i := range units {
+		r.load(cgroup(i), tmpl)
+	}
+	r.load(cgroup(7), tmpl, dropIn)
+	r.load(cgroup(9), tmpl, dropIn)
+	r.mu.Lock()
+	r.hold = nil
+	r.mu.Unlock()
+	close(hold)
+	r.has(cgroup(9), "3", "100 150")
+	r.has(cgroup(7), "3", "100 150")
+	for i := range units {
+		r.has(cgroup(i), map[bool]string{true: "3", false: "0-3"}[i == 7 || i == 9], "100 150")
+	}
+}
+
+func TestRestarts(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	const cgroup = "/system.slice/u.service"
+	file := r.file("etc/u.service", preferring+"CPUsPreferred=llc:1\nWeights=4 1000\n")
+	r.load(cgroup, file)
+	for i := range 100 {
+		r.begin(cgroup)
+		if i%5 == 0 { // the signal can come first, in between or last
+			r.events <- Event{Unit: "u.service"}
+		}
+		r.has(cgroup, "4-7", "4 1000")
+		if i%20 == 19 {
+			r.stop()
+			coschedtest.Replace(t, filepath.Join(r.Cgroup, cgroup, cosched.FilePreferred), "\n")
+			r.start()
+			r.has(cgroup, "4-7", "4 1000")
+		}
+		if i%7 == 0 {
+			r.events <- Event{Unit: "u.service"}
+		}
+		r.end(cgroup)
+	}
+	if r.count("<4>")+r.count("<3>") > 0 {
+		t.Errorf("%q", r.log)
+	}
+}
+
+// A unit ends, or its slice does, whenever.
+func TestGone(t *testing.T) {
+	r := newRig(t)
+	file := r.file("etc/u.service", preferring+"CPUsPreferred=llc:1\n")
+	r.start()
+	for i := range 50 {
+		cgroup := fmt.Sprintf("/s%d.slice/u.service", i%2)
+		r.load(cgroup, file)
+		r.begin(cgroup)
+		if i%3 == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		r.end(filepath.Dir(cgroup))
+	}
+	r.load("/s0.slice/u.service", file)
+	r.begin("/s0.slice/u.service")
+	r.has("/s0.slice/u.service", "4-7", "100 150")
+	r.settled("u.service")
+	r.events <- Event{Unit: "u.service"}
+	r.events <- Event{Unit: "never.service"}
+	r.events <- Event{Unit: "../../etc/passwd"}
+	if r.count("<4>")+r.count("<3>") > 0 {
+		t.Errorf("%q", r.log)
+	}
+}
+
+func TestReload(t *testing.T) {
+	r := newRig(t)
+	const cgroup = "/system.slice/u.service"
+	file := r.file("etc/u.service", preferring+"CPUsPreferred=llc:1\nWeights=4 1000\n")
+	other := r.file("etc/other.service", preferring)
+	r.load(cgroup, file)
+	r.load("/system.slice/other.service", other)
+	r.begin(cgroup)
+	r.begin("/system.slice/other.service")
+	r.start()
+	r.has(cgroup, "4-7", "4 1000")
+	r.settled("u.service")
+	// Somebody gives a unit without settings a home: it is theirs.
+	coschedtest.Replace(t, filepath.Join(r.Cgroup, "/system.slice/other.service", cosched.FilePreferred), "1\n")
+
+	r.file("etc/u.service", preferring+"CPUsPreferred=2\nWeights=4 1000\n")
+	r.events <- Event{Unit: "u.service"} // what was read stays until systemd reads again
+	if v := r.value(cgroup, cosched.FilePreferred); v != "4-7" {
+		t.Errorf("before the reload: %s", v)
+	}
+	r.events <- Event{Reloaded: true}
+	r.has(cgroup, "2", "4 1000")
+	r.file("etc/u.service", preferring+"CPUsPreferred=2\n")
+	r.events <- Event{Reloaded: true}
+	r.has(cgroup, "2", "")
+	r.file("etc/u.service", preferring)
+	r.events <- Event{Reloaded: true}
+	r.has(cgroup, "", "")
+
+	// The same while the service does not run.
+	r.file("etc/u.service", preferring+"CPUsPreferred=3\n")
+	r.events <- Event{Reloaded: true}
+	r.has(cgroup, "3", "")
+	r.stop()
+	r.file("etc/u.service", preferring)
+	r.start()
+	r.has(cgroup, "", "")
+	// Of a cgroup that is not the one that was written to.
+	r.stop()
+	r.end(cgroup)
+	r.begin(cgroup)
+	coschedtest.Replace(t, filepath.Join(r.Cgroup, cgroup, cosched.FilePreferred), "5\n")
+	r.start()
+	r.file("etc/other.service", preferring+"Weights=7 8\n")
+	r.events <- Event{Reloaded: true}
+	r.has("/system.slice/other.service", "1", "7 8")
+	if v := r.value(cgroup, cosched.FilePreferred); v != "5" {
+		t.Errorf("a value that was not the service's: %q", v)
+	}
+}
+
+func TestComplaints(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	run := func(name, text string) string {
+		cgroup := "/system.slice/" + name
+		r.load(cgroup, r.file("etc/"+name, preferring+text))
+		r.begin(cgroup)
+		return cgroup
+	}
+	// Refused by the kernel: the other value is written.
+	r.has(run("refused.service", "CPUsPreferred=0-99\nWeights=4 1000\n"), "", "4 1000")
+	r.logged(`<4>refused.service: /etc/refused.service:4: "0-99": names a CPU that this machine cannot have`)
+	// What makes no sense is ignored, and what was before it stays.
+	r.has(run("odd.service", "CPUsPreferred=llc:0\nCPUsPreferred=llc:7\nWeights=0 1\nWeight=5\nCPUsPreferred=%i\n=\n"), "0-3", "100 150")
+	r.logged(`<4>odd.service: /etc/odd.service:5: CPUsPreferred=llc:7: ignored: home "llc:7": this machine has no llc 7, only 0-1`)
+	r.logged(`<4>odd.service: /etc/odd.service:6: Weights=0 1: ignored: weights are two integers from 1 to 10000, as 100 150`)
+	r.logged(`<4>odd.service: /etc/odd.service:7: Weight=5: ignored: no such setting: [X-Cosched] has CPUsPreferred= and Weights=`)
+	r.logged(`<4>odd.service: /etc/odd.service:8: CPUsPreferred=%i: ignored: specifiers such as %i are not replaced here`)
+	r.logged(`<4>odd.service: /etc/odd.service:9: nothing before the = in "=", ignored`)
+	// Less than was asked for.
+	r.has(run("offline.service", "CPUsPreferred=9\n"), "9", "100 150")
+	r.logged(`<5>offline.service: /etc/offline.service:4: none of these CPUs is online`)
+	// An inner cgroup that cannot pass the controller on: later it can.
+	inner := r.begin("/inner.slice")
+	r.load("/inner.slice")
+	if err := os.Mkdir(inner.Path("refuses"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cgroup := "/inner.slice/u.service"
+	r.load(cgroup, r.file("etc/u.service", preferring+"CPUsPreferred=1\n"))
+	r.begin(cgroup)
+	r.logged("<4>u.service: /etc/u.service:4: refused")
+	if err := os.Remove(inner.Path("refuses")); err != nil {
+		t.Fatal(err)
+	}
+	r.events <- Event{Unit: "u.service"}
+	r.has(cgroup, "1", "100 150")
+	// The root.
+	r.load("/", r.file("etc/-.slice", "[X-Cosched]\nCPUsPreferred=1\n"))
+	r.mu.Lock()
+	r.units["-.slice"] = Unit{Cgroup: "/", Files: []string{filepath.Join(r.dir, "etc/-.slice")}}
+	r.mu.Unlock()
+	r.events <- Event{Reloaded: true}
+	r.logged("<4>-.slice: /etc/-.slice:2:  is the root, which is no cluster")
+	// A file that is none.
+	r.load("/system.slice/dir.service", r.dir)
+	r.begin("/system.slice/dir.service")
+	r.logged("<4>dir.service: : not read: not a regular file")
+	// Once for each run of a unit, and each reload.
+	if n := r.count("odd.service:5:"); n != 2 {
+		t.Errorf("said %d times", n)
+	}
+	// No answer: what was found on disk holds for now.
+	r.mu.Lock()
+	r.fails = errors.New("timeout")
+	r.mu.Unlock()
+	r.has(run("unanswered.service", "CPUsPreferred=0\nWeights=\n"), "0", "100 150")
+	r.logged("<4>unanswered.service: systemd does not say which files it has: timeout: trying again within 1m0s")
+}
+
+// What systemd says of a unit may be anything, for the service: it writes to nothing but
+// cgroups of that unit.
+func TestForeignCgroups(t *testing.T) {
+	r := newRig(t)
+	file := r.file("etc/u.service", preferring+"CPUsPreferred=1\n")
+	outside := filepath.Join(filepath.Dir(r.Cgroup), "u.service")
+	r.begin("/user.slice/user@7.service/u.service")
+	r.begin("/system.slice/v.service")
+	r.begin("/cosched/u.service")
+	if err := os.MkdirAll(outside, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range []string{outside, filepath.Join(r.Cgroup, "user.slice/user@7.service/u.service"), filepath.Join(r.Cgroup, "cosched/u.service"), filepath.Join(r.Cgroup, "system.slice/v.service")} {
+		coschedtest.Replace(t, filepath.Join(g, cosched.FilePreferred), "")
+	}
+	r.start()
+	last := r.file("etc/last.service", preferring+"CPUsPreferred=2\n")
+	r.load("/system.slice/last.service", last)
+	r.begin("/system.slice/last.service")
+	for _, cgroup := range []string{"/../u.service", "../u.service", "/user.slice/user@7.service/u.service", "/cosched/u.service", "/system.slice/v.service", "/", "u.service", "/system.slice//../../u.service", "/\nu.service"} {
+		r.mu.Lock()
+		r.units["u.service"] = Unit{Cgroup: cgroup, Files: []string{file}}
+		r.mu.Unlock()
+		r.events <- Event{Unit: "u.service"}
+		r.events <- Event{Reloaded: true}
+	}
+	r.settled("last.service")
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name := range r.wrote {
+		if !strings.HasPrefix(name, "last.service/") {
+			t.Errorf("written: %s", name)
+		}
+	}
+}
+
+// The safety nets: no inotify event and no signal tells of it.
+func TestRescan(t *testing.T) {
+	r := newRig(t)
+	var log []string
+	record, _ := OpenRecord("")
+	s := NewService(r.Host, r, r, record, func(_ journal.Priority, unit string, c Complaint) { log = append(log, unit+": "+c.String()) })
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	drain := func() {
+		for len(s.asked) > 0 {
+			s.answered(ctx, <-s.answers)
+		}
+	}
+	s.watcher = idleWatcher(t)
+	file := r.file("etc/u.service", preferring+"CPUsPreferred=llc:0\n")
+	r.load("/a.slice/b.slice/u.service", file)
+	r.begin("/a.slice/b.slice/u.service")
+	s.tick(ctx)
+	drain()
+	r.has("/a.slice/b.slice/u.service", "0-3", "100 150")
+	// Removed, and made again elsewhere.
+	r.end("/a.slice")
+	r.load("/c.slice/u.service", file)
+	r.begin("/c.slice/u.service")
+	s.tick(ctx)
+	drain()
+	r.has("/c.slice/u.service", "0-3", "100 150")
+	// CPUs come and go: the domain has others.
+	for cpu := range 8 {
+		for index := range 4 {
+			f := filepath.Join(r.Sys, fmt.Sprintf("devices/system/cpu/cpu%d/cache/index%d/shared_cpu_list", cpu, index))
+			if text, _ := os.ReadFile(f); index == 3 {
+				coschedtest.Replace(t, f, strings.ReplaceAll(string(text), "0-3", "0-2"))
+			}
+		}
+	}
+	coschedtest.Replace(t, filepath.Join(r.Sys, "devices/system/cpu/online"), "0-2,4-7\n")
+	s.tick(ctx)
+	drain()
+	r.has("/c.slice/u.service", "0-2", "100 150")
+	r.end("/c.slice")
+	s.tick(ctx)
+	drain()
+	if len(s.units) != 2 || record.units["u.service"] != (entry{}) { // user.slice and user@7.service of the machine
+		t.Errorf("%d units are left, %v", len(s.units), record.units)
+	}
+	_ = log
+}
+
+func TestUnitOf(t *testing.T) {
+	h := cosched.Host{Cgroup: "/cg"}
+	for group, want := range map[string]string{
+		"/cg/system.slice/a.service":               "a.service",
+		"/cg/init.scope":                           "init.scope",
+		"/cg/a.slice/a-b.slice":                    "a-b.slice",
+		"/cg/system.slice/_cpu.service":            "cpu.service",
+		"/cg":                                      "",
+		"/cg/cosched":                              "",
+		"/cg/system.slice/.service":                "",
+		"/cg/system.slice/a.service/x.service":     "",
+		"/cg/cosched/x.service":                    "",
+		"/cgx/x.service":                           "",
+		"/cg/../x.service":                         "",
+		"/cg/user.slice/user@7.service/init.scope": "",
+	} {
+		if name, ok := UnitOf(h, cosched.Group(group)); ok != (want != "") || ok && name != want {
+			t.Errorf("%s: %q, %v; want %q", group, name, ok, want)
+		}
+	}
+}
+
+func TestRecord(t *testing.T) {
+	dir := t.TempDir()
+	r, err := OpenRecord(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{r.Set("a.service", 5, Written{true, false}), r.Set("b.service", 6, Written{true, true}), r.Set("c.service", 7, Written{}), r.Forget("b.service"), r.Forget("b.service")} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	coschedtest.Replace(t, filepath.Join(dir, "torn.service"), "8 tr")
+	again, err := OpenRecord(dir)
+	if err != nil || len(again.units) != 1 || again.Get("a.service", 5) != (Written{true, false}) || again.Get("a.service", 6) != (Written{}) {
+		t.Errorf("%v: %+v", err, again)
+	}
+}
+
+func TestReadFile(t *testing.T) {
+	dir := t.TempDir()
+	masked, fifo, large := filepath.Join(dir, "masked"), filepath.Join(dir, "fifo"), filepath.Join(dir, "large")
+	if err := errors.Join(os.Symlink("/dev/null", masked), syscall.Mkfifo(fifo, 0o600), os.WriteFile(large, nil, 0o600), os.Truncate(large, maxFile+1)); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := ReadFile(masked); err != nil || len(text) != 0 {
+		t.Errorf("%q, %v", text, err)
+	}
+	for _, file := range []string{fifo, large, dir, "/dev/zero"} {
+		if _, err := ReadFile(file); err == nil {
+			t.Errorf("%s was read", file)
+		}
+	}
+}
+
+func TestLog(t *testing.T) {
+	var b bytes.Buffer
+	log := Journal(&b)
+	log(journal.PriWarning, "u.service", Complaint{At: At{"/etc/u", 3}, Text: "no"})
+	log(journal.PriErr, "", Complaint{Text: "of itself"})
+	if b.String() != "coschedd: u.service: /etc/u:3: no\ncoschedd: of itself\n" {
+		t.Errorf("%q", b.String())
+	}
+	f := fields("u.service", At{"/etc/u", 3})
+	if f["OBJECT_SYSTEMD_UNIT"] != "u.service" || f["CONFIG_FILE"] != "/etc/u" || f["CONFIG_LINE"] != "3" {
+		t.Errorf("%v", f)
+	}
+}
+
+// FuzzBus is any message on the bus, and any answer with its strings.
+func FuzzBus(f *testing.F) {
+	const owner = ":1.1"
+	for _, body := range [][]any{
+		{uint32(1), dbus.ObjectPath("/org/freedesktop/systemd1/job/1"), "u.service", "done"}, {true}, {busName, "", owner}, {"/../../etc", "a.service", []string{"/etc/passwd"}},
+	} {
+		for _, name := range []string{managerIface + ".JobRemoved", managerIface + ".Reloading", busItself + ".NameOwnerChanged"} {
+			at := strings.LastIndexByte(name, '.')
+			var b bytes.Buffer
+			m := &dbus.Message{Type: dbus.TypeSignal, Body: body, Headers: map[dbus.HeaderField]dbus.Variant{
+				dbus.FieldPath: dbus.MakeVariant(dbus.ObjectPath(managerPath)), dbus.FieldInterface: dbus.MakeVariant(name[:at]), dbus.FieldMember: dbus.MakeVariant(name[at+1:]),
+				dbus.FieldSender: dbus.MakeVariant(owner), dbus.FieldSignature: dbus.MakeVariant(dbus.SignatureOf(body...)),
+			}}
+			if err := m.EncodeTo(&b, nativeOrder); err != nil {
+				f.Fatal(err)
+			}
+			f.Add(b.Bytes())
+		}
+	}
+	h := coschedtest.Host(f)
+	service := func() *Service {
+		record, _ := OpenRecord("")
+		s := NewService(h, h, never{}, record, func(journal.Priority, string, Complaint) {})
+		s.watcher = idleWatcher(f)
+		return s
+	}()
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := dbus.DecodeMessage(bytes.NewReader(data))
+		if err != nil {
+			return
+		}
+		sender, _ := m.Headers[dbus.FieldSender].Value().(string)
+		iface, _ := m.Headers[dbus.FieldInterface].Value().(string)
+		member, _ := m.Headers[dbus.FieldMember].Value().(string)
+		signal := &dbus.Signal{Sender: sender, Name: iface + "." + member, Body: m.Body}
+		e, restarted := decode(signal, owner)
+		if sender != owner && (e.Unit != "" || e.Reloaded) || sender != busItself && restarted {
+			t.Fatalf("%s was believed", sender)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		service.told(ctx, e)
+		var texts []string
+		for _, v := range m.Body {
+			if text, ok := v.(string); ok {
+				texts = append(texts, text)
+			}
+		}
+		for _, name := range texts {
+			for _, cgroup := range texts {
+				service.answered(ctx, answer{name: name, Unit: Unit{Cgroup: cgroup}})
+				if g := cosched.Group(h.Cgroup + cgroup); service.units[name] != nil && service.units[name].group == g {
+					if of, ok := UnitOf(h, g); !ok || of != name || !strings.HasPrefix(filepath.Clean(string(g)), h.Cgroup+"/") {
+						t.Fatalf("%q has %q", name, g)
+					}
+				}
+			}
+		}
+	})
+}
+
+// never is a systemd that answers nobody.
+type never struct{}
+
+func (never) Unit(ctx context.Context, _ string) (Unit, error) {
+	<-ctx.Done()
+	return Unit{}, ctx.Err()
+}

@@ -1,0 +1,269 @@
+// Package coschedd gives systemd's units the homes and weights that their unit files ask
+// for in [X-Cosched]. systemd ignores the section and does not show it on D-Bus.
+package coschedd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"cosched.io/cosched"
+	"cosched.io/cosched/internal/unitfile"
+)
+
+// Section is what the settings of a unit are in.
+const Section = "X-Cosched"
+
+// Keys of the section.
+const (
+	KeyHome    = "CPUsPreferred"
+	KeyWeights = "Weights"
+)
+
+// At is a line of a file.
+type At struct {
+	File string `json:"file"`
+	Line int    `json:"line"`
+}
+
+func (a At) String() string {
+	if a.Line == 0 {
+		return a.File
+	}
+	return fmt.Sprintf("%s:%d", a.File, a.Line)
+}
+
+// Settings are what a unit's files ask for; what is nil is not asked for.
+type Settings struct {
+	Home      *cosched.Home
+	HomeAt    At
+	Weights   *cosched.Weights
+	WeightsAt At
+}
+
+// Complaint is what is wrong with a setting, or with writing it.
+type Complaint struct {
+	At
+	Text string
+	// Note is for what was done, but comes to less than was asked for.
+	Note bool
+}
+
+func (c Complaint) String() string {
+	if c.At == (At{}) {
+		return c.Text
+	}
+	return c.At.String() + ": " + c.Text
+}
+
+// Reader reads the settings of units.
+type Reader struct {
+	host cosched.Host
+	// What names of domains came to, while these CPUs are online: to read a large
+	// machine's topology takes longer than to start a unit.
+	homes   map[string]cosched.Home
+	online  string
+	changes int
+}
+
+// NewReader makes a reader for a machine.
+func NewReader(h cosched.Host) *Reader { return &Reader{host: h, homes: map[string]cosched.Home{}} }
+
+// Topology numbers the sets of CPUs that were online: with another one, names of domains
+// can come to other CPUs.
+func (r *Reader) Topology() int {
+	text, err := os.ReadFile(filepath.Join(r.host.Sys, "devices/system/cpu/online"))
+	if err == nil && string(text) != r.online {
+		r.online = string(text)
+		r.changes++
+		clear(r.homes)
+	}
+	return r.changes
+}
+
+// Read reads the files of a unit, of which later ones override earlier ones. As for
+// systemd, an assignment that makes no sense is ignored.
+func (r *Reader) Read(files []string) (s Settings, complaints []Complaint) {
+	r.Topology()
+	for _, file := range files {
+		text, err := ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // systemd will be told to reload, or has not read it either
+		}
+		if err != nil {
+			complaints = append(complaints, Complaint{At: At{File: file}, Text: fmt.Sprintf("not read: %v", errors.Unwrap(err))})
+			continue
+		}
+		complaints = append(complaints, r.add(&s, file, text)...)
+	}
+	return s, complaints
+}
+
+// Check reads one file as it may be written.
+func (r *Reader) Check(file string, text []byte) []Complaint {
+	r.Topology()
+	return r.add(&Settings{}, file, text)
+}
+
+func (r *Reader) add(s *Settings, file string, text []byte) (complaints []Complaint) {
+	f := unitfile.Parse(text, Section)
+	for _, i := range f.Issues {
+		complaints = append(complaints, Complaint{At: At{file, i.Line}, Text: i.Text})
+	}
+	for _, a := range f.Assignments {
+		at := At{file, a.Line}
+		if err := r.assign(s, at, a.Key, a.Value); err != nil {
+			complaints = append(complaints, Complaint{At: at, Text: fmt.Sprintf("%s=%s: ignored: %v", a.Key, a.Value, err)})
+		}
+	}
+	return complaints
+}
+
+// Valid checks a value of a key.
+func (r *Reader) Valid(key, value string) error {
+	r.Topology()
+	return r.assign(&Settings{}, At{}, key, value)
+}
+
+func (r *Reader) assign(s *Settings, at At, key, value string) error {
+	unset := value == "" || value == "inherit"
+	switch {
+	case key != KeyHome && key != KeyWeights:
+		return fmt.Errorf("no such setting: [%s] has %s= and %s=", Section, KeyHome, KeyWeights)
+	case strings.Contains(value, "%"):
+		return errors.New("specifiers such as %i are not replaced here")
+	case key == KeyHome && unset:
+		s.Home, s.HomeAt = nil, At{}
+	case key == KeyHome:
+		home, ok := r.homes[value]
+		if !ok {
+			var err error
+			if home, err = r.host.ParseHome(value); err != nil {
+				return err
+			}
+			r.homes[value] = home
+		}
+		s.Home, s.HomeAt = &home, at
+	case unset:
+		s.Weights, s.WeightsAt = nil, At{}
+	default:
+		w, err := cosched.ParseWeights(strings.Replace(value, ":", " ", 1))
+		if err != nil {
+			return errors.New("weights are two integers from 1 to 10000, as 100 150")
+		}
+		s.Weights, s.WeightsAt = &w, at
+	}
+	return nil
+}
+
+// maxFile is far more than a unit file has: four of the longest lines.
+const maxFile = 4 * unitfile.MaxLine
+
+// ReadFile reads a unit file. One that is masked, by a link to /dev/null, is empty.
+func ReadFile(file string) ([]byte, error) {
+	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	fail := func(why string) error { return &fs.PathError{Op: "read", Path: file, Err: errors.New(why)} }
+	if target, _ := os.Readlink(file); target == os.DevNull || file == os.DevNull {
+		return nil, nil
+	}
+	if !st.Mode().IsRegular() {
+		return nil, fail("not a regular file")
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(text) > maxFile {
+		err = fail(fmt.Sprintf("longer than %d bytes", maxFile))
+	}
+	return text, err
+}
+
+// Written are the settings that were written to a cgroup.
+type Written struct{ Home, Weights bool }
+
+// Tree is what values are written to: a cosched.Host, but in tests of what a kernel does.
+type Tree interface {
+	Existing(name string, enable bool) (cosched.Group, error)
+	SetHome(g cosched.Group, home cosched.Home, force bool) (note string, err error)
+	SetWeights(g cosched.Group, w *cosched.Weights) error
+}
+
+// Apply gives a cgroup the settings, after it was given the controller's files if need
+// be, and takes back those that were written and are not asked for any more. One that
+// is refused does not keep the other from being written. The error says that the cgroup
+// is gone.
+func Apply(h Tree, g cosched.Group, s Settings, was Written) (complaints []Complaint, gone error) {
+	complain := func(at At, err error) bool {
+		switch {
+		case err == nil:
+		case cosched.Gone(err):
+			gone = err
+		default:
+			complaints = append(complaints, Complaint{At: at, Text: err.Error()})
+		}
+		return err == nil
+	}
+	if s.Home != nil || s.Weights != nil {
+		at := s.HomeAt
+		if s.Home == nil {
+			at = s.WeightsAt
+		}
+		if _, err := h.Existing(string(g), true); !complain(at, err) {
+			return complaints, gone
+		}
+	} else if !g.Enabled() {
+		return nil, nil
+	}
+	switch {
+	case s.Home != nil:
+		// A home that is no use now may be of use later: it is asked for all the same.
+		note, err := h.SetHome(g, *s.Home, true)
+		complain(s.HomeAt, err)
+		if err == nil && note != "" {
+			complaints = append(complaints, Complaint{At: s.HomeAt, Text: note, Note: true})
+		}
+	case was.Home:
+		_, err := h.SetHome(g, cosched.Home{}, true)
+		complain(At{}, err)
+	}
+	if s.Weights != nil || was.Weights {
+		complain(s.WeightsAt, h.SetWeights(g, s.Weights))
+	}
+	return complaints, gone
+}
+
+// cgroupTypes are the types of units that have a cgroup, and their interfaces on D-Bus.
+var cgroupTypes = map[string]string{
+	".service": "Service", ".scope": "Scope", ".slice": "Slice", ".socket": "Socket", ".mount": "Mount", ".swap": "Swap",
+}
+
+// UnitOf gives the unit that a cgroup belongs to, if it belongs to one of the system's
+// manager. Only slices are looked into: what is below anything else is delegated, and
+// its names are its owner's to choose.
+func UnitOf(h cosched.Host, g cosched.Group) (string, bool) {
+	rel, ok := strings.CutPrefix(string(g), h.Cgroup+"/")
+	if !ok || filepath.Clean(string(g)) != string(g) || strings.ContainsAny(rel, "\n\x00") {
+		return "", false
+	}
+	dir, name := filepath.Split(rel)
+	for part := range strings.SplitSeq(strings.TrimSuffix(dir, "/"), "/") {
+		if dir != "" && !strings.HasSuffix(part, ".slice") {
+			return "", false
+		}
+	}
+	// systemd puts _ before a name that could be one of the kernel's files.
+	name = strings.TrimPrefix(name, "_")
+	suffix := filepath.Ext(name)
+	return name, cgroupTypes[suffix] != "" && name != suffix
+}
