@@ -30,6 +30,8 @@ type Host struct {
 	Cgroup string // cgroup v2
 	Sys    string
 	Proc   string
+	Etc    string // files of the administrator
+	Run    string // files until the next boot
 	Root   bool
 	// Writable reports whether the user may write to a file or directory.
 	Writable func(path string) bool
@@ -40,7 +42,7 @@ type Host struct {
 // ThisHost is the machine that the program runs on.
 func ThisHost() Host {
 	return Host{
-		Cgroup: "/sys/fs/cgroup", Sys: "/sys", Proc: "/proc",
+		Cgroup: "/sys/fs/cgroup", Sys: "/sys", Proc: "/proc", Etc: "/etc", Run: "/run",
 		Root: os.Geteuid() == 0,
 		Writable: func(path string) bool {
 			return unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS) == nil

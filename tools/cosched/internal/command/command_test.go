@@ -414,7 +414,7 @@ func TestFullOutput(t *testing.T) {
 // Every verb has help with a synopsis, and all that print have --json.
 func TestHelp(t *testing.T) {
 	h := coschedtest.Host(t)
-	verbs := []string{"run", "create", "set", "move", "ls", "tree", "stat", "top", "record", "replay", "plot", "dump", "rm", "topology", "completion", "schedstat", "detect"}
+	verbs := []string{"run", "create", "set", "move", "ls", "tree", "stat", "top", "record", "replay", "plot", "dump", "rm", "topology", "completion", "schedstat", "detect", "unit"}
 	var have []string
 	for _, c := range New(h).Commands() {
 		have = append(have, c.Name())
@@ -422,7 +422,7 @@ func TestHelp(t *testing.T) {
 	if slices.Sort(verbs); !slices.Equal(have, verbs) {
 		t.Errorf("verbs are %v, want %v", have, verbs)
 	}
-	for _, v := range append(verbs, "schedstat record", "schedstat report", "schedstat diff") {
+	for _, v := range append(verbs, "schedstat record", "schedstat report", "schedstat diff", "unit set", "unit show", "unit edit") {
 		status, out, errs := call(h, append(strings.Fields(v), "--help")...)
 		if status != 0 || errs != "" || !strings.Contains(out, "Usage:\n  cosched "+v) {
 			t.Errorf("%s --help: %d\n%s%s", v, status, out, errs)
@@ -432,7 +432,7 @@ func TestHelp(t *testing.T) {
 				t.Errorf("%s --help: a long line: %s", v, line)
 			}
 		}
-		if prints := slices.Contains([]string{"ls", "tree", "stat", "top", "replay", "dump", "topology", "schedstat report", "schedstat diff", "detect"}, v); prints != strings.Contains(out, "--json") {
+		if prints := slices.Contains([]string{"ls", "tree", "stat", "top", "replay", "dump", "topology", "schedstat report", "schedstat diff", "detect", "unit show"}, v); prints != strings.Contains(out, "--json") {
 			t.Errorf("%s --help: --json is not where something is printed", v)
 		}
 	}
@@ -488,7 +488,7 @@ func build(t *testing.T, pkg string) string {
 func TestStart(t *testing.T) {
 	const limit = 50 * time.Millisecond
 	program := build(t, "cosched.io/cosched/cmd/cosched")
-	for _, verb := range []string{"run", "create", "set", "move", "ls", "tree", "stat", "top", "record", "replay", "plot", "dump", "rm", "topology", "completion", "schedstat", "detect"} {
+	for _, verb := range []string{"run", "create", "set", "move", "ls", "tree", "stat", "top", "record", "replay", "plot", "dump", "rm", "topology", "completion", "schedstat", "detect", "unit"} {
 		best := time.Hour
 		for range 5 {
 			c := exec.Command(program, verb, "--help")
@@ -504,7 +504,7 @@ func TestStart(t *testing.T) {
 	}
 }
 
-// A page for the command and for each verb, the same every time.
+// A page for the command, for each verb and for the service, the same every time.
 func TestManPages(t *testing.T) {
 	program := build(t, "cosched.io/cosched/internal/command/man")
 	pages := func() map[string]string {
@@ -515,7 +515,7 @@ func TestManPages(t *testing.T) {
 			t.Fatalf("%v\n%s", err, text)
 		}
 		all := map[string]string{}
-		files, _ := filepath.Glob(filepath.Join(dir, "*.1"))
+		files, _ := filepath.Glob(filepath.Join(dir, "*.[18]"))
 		for _, f := range files {
 			text, err := os.ReadFile(f)
 			if err != nil {
@@ -526,7 +526,7 @@ func TestManPages(t *testing.T) {
 		return all
 	}
 	once, again := pages(), pages()
-	if len(once) != 21 {
+	if len(once) != 26 {
 		t.Errorf("%d pages", len(once))
 	}
 	for name, text := range once {

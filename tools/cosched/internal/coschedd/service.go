@@ -144,7 +144,7 @@ func (s *Service) told(ctx context.Context, e Event) {
 	if e.Reloaded {
 		s.again(ctx)
 	}
-	if cgroupTypes[filepath.Ext(e.Unit)] == "" {
+	if !HasCgroup(e.Unit) {
 		return
 	}
 	if u := s.units[e.Unit]; u == nil {

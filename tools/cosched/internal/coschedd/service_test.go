@@ -468,6 +468,30 @@ func TestReload(t *testing.T) {
 	}
 }
 
+// Files that only systemd finds: values stay until it says what holds.
+func TestGuess(t *testing.T) {
+	r := newRig(t)
+	const cgroup = "/system.slice/u.service"
+	r.load(cgroup, r.file("elsewhere/u.service", preferring+"CPUsPreferred=3\n"))
+	r.begin(cgroup)
+	r.start()
+	r.settled("u.service")
+	r.stop()
+	r.mu.Lock()
+	hold := make(chan struct{})
+	r.hold = hold
+	r.mu.Unlock()
+	r.start()
+	if v := r.value(cgroup, cosched.FilePreferred); v != "3" {
+		t.Errorf("on a guess: %q", v)
+	}
+	r.mu.Lock()
+	r.hold = nil
+	r.mu.Unlock()
+	close(hold)
+	r.wait("systemd's answer", func() bool { return r.count("<7>u.service: given home 3") == 2 })
+}
+
 func TestComplaints(t *testing.T) {
 	r := newRig(t)
 	r.start()

@@ -264,6 +264,11 @@ func UnitOf(h cosched.Host, g cosched.Group) (string, bool) {
 	}
 	// systemd puts _ before a name that could be one of the kernel's files.
 	name = strings.TrimPrefix(name, "_")
-	suffix := filepath.Ext(name)
-	return name, cgroupTypes[suffix] != "" && name != suffix
+	return name, HasCgroup(name)
+}
+
+// HasCgroup reports whether a name is one of a unit of a type that has a cgroup.
+func HasCgroup(unit string) bool {
+	suffix := filepath.Ext(unit)
+	return cgroupTypes[suffix] != "" && unit != suffix && !strings.ContainsAny(unit, "/\n\x00")
 }

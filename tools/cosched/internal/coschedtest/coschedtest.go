@@ -74,6 +74,7 @@ func Host(t testing.TB) cosched.Host {
 func At(dir string) cosched.Host {
 	return cosched.Host{
 		Cgroup: filepath.Join(dir, "sys/fs/cgroup"), Sys: filepath.Join(dir, "sys"), Proc: filepath.Join(dir, "proc"), Root: true,
+		Etc: filepath.Join(dir, "etc"), Run: filepath.Join(dir, "run"),
 		Writable: func(string) bool { return true },
 		Mkdir:    func(path string) error { return os.Mkdir(path, 0o755) },
 	}

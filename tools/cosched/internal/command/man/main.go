@@ -1,4 +1,5 @@
-// Command man writes the manual pages of cosched, one for each verb, from its help.
+// Command man writes the manual pages of cosched, one for each verb, and of coschedd from
+// their help.
 package main
 
 import (
@@ -9,6 +10,7 @@ import (
 
 	"cosched.io/cosched"
 	"cosched.io/cosched/internal/command"
+	"cosched.io/cosched/internal/coschedd"
 )
 
 func main() {
@@ -29,5 +31,10 @@ func write(dir string) error {
 	root := command.New(cosched.ThisHost())
 	root.DisableAutoGenTag = true
 	// Their date is SOURCE_DATE_EPOCH, if it is set.
-	return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "cosched", Manual: "User Commands"}, dir)
+	if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "cosched", Manual: "User Commands"}, dir); err != nil {
+		return err
+	}
+	service := coschedd.Command(nil)
+	service.DisableAutoGenTag = true
+	return doc.GenManTree(service, &doc.GenManHeader{Section: "8", Source: "cosched", Manual: "System Administration"}, dir)
 }

@@ -1,0 +1,512 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+	"github.com/spf13/cobra"
+
+	"cosched.io/cosched"
+	"cosched.io/cosched/internal/coschedd"
+	"cosched.io/cosched/internal/unitfile"
+)
+
+// dropIn is what `cosched unit` writes to, in UNIT.d. The name of systemctl
+// set-property's begins with 50 too.
+const dropIn = "50-cosched.conf"
+
+// busTimeout bounds one question to systemd, which answers nobody while it starts units
+// or reads all of its files.
+const busTimeout = 90 * time.Second
+
+// unitTypes are the units that have a cgroup.
+const unitTypes = "service, scope, slice, socket, mount or swap"
+
+func unitCmd(h cosched.Host) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "unit",
+		Short: "homes and weights of systemd's units",
+		Long: `Homes and weights of systemd's services, scopes, slices, sockets, mounts and swaps, in the
+section [X-Cosched] of their unit files and drop-ins. The service coschedd keeps the
+units' cgroups as these say: see coschedd(8).`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(unitSetCmd(h), unitShowCmd(h), unitEditCmd(h))
+	return cmd
+}
+
+// units is what the verbs of unit work with.
+type units struct {
+	host   cosched.Host
+	bus    *coschedd.Systemd
+	reader *coschedd.Reader
+	ctx    context.Context
+}
+
+// withUnits runs a verb with a connection to systemd.
+func withUnits(h cosched.Host, cmd *cobra.Command, f func(u units) error) error {
+	bus, err := coschedd.Connect(func() (*dbus.Conn, error) { return dbus.ConnectSystemBus() })
+	if err != nil {
+		return &cosched.Problem{Status: cosched.ExitUnavailable, Text: fmt.Sprintf("the system bus: %v: is this machine run by systemd, with dbus.service started?", err), Err: err}
+	}
+	defer bus.Close()
+	return f(units{h, bus, coschedd.NewReader(h), cmd.Context()})
+}
+
+// unitName completes a name as systemctl does, and checks it.
+func unitName(name string) (string, error) {
+	if name != "" && filepath.Ext(name) == "" {
+		name += ".service"
+	}
+	if !coschedd.HasCgroup(name) {
+		return "", usage("%q is no name of a unit that has a cgroup: it is that of a %s", name, unitTypes)
+	}
+	return name, nil
+}
+
+// load asks systemd about a unit. A template has files only.
+func (u units) load(name string) (coschedd.Unit, error) {
+	if strings.Contains(name, "@.") {
+		return coschedd.Unit{ID: name, State: "loaded"}, nil
+	}
+	ctx, cancel := context.WithTimeout(u.ctx, busTimeout)
+	defer cancel()
+	unit, err := u.bus.Load(ctx, name)
+	switch {
+	case err != nil:
+		return unit, &cosched.Problem{Status: cosched.ExitUnavailable, Text: fmt.Sprintf("%s: systemd: %v", name, err), Err: err}
+	case unit.State == "not-found":
+		return unit, &cosched.Problem{Status: cosched.ExitNoInput, Text: name + ": systemd knows no such unit: systemctl list-unit-files shows those that it does"}
+	case unit.State == "masked":
+		return unit, &cosched.Problem{Status: cosched.ExitUnavailable, Text: name + " is masked: systemctl unmask it first"}
+	case !coschedd.HasCgroup(unit.ID): // another name of it was given
+		return unit, usage("%s is %s, which has no cgroup: name a %s", name, unit.ID, unitTypes)
+	}
+	return unit, nil
+}
+
+// file is the drop-in that the verbs write.
+func (u units) file(name string, runtime bool) string {
+	dir := u.host.Etc
+	if runtime {
+		dir = u.host.Run
+	}
+	return filepath.Join(dir, "systemd/system", name+".d", dropIn)
+}
+
+// replace writes a drop-in, or removes it if the text has nothing, as a whole.
+func replace(file string, text []byte) error {
+	if len(strings.TrimSpace(string(text))) == 0 {
+		err := os.Remove(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		_ = os.Remove(filepath.Dir(file)) // if it has nothing else
+		return writeProblem(err)
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return writeProblem(err)
+	}
+	temp, err := os.CreateTemp(filepath.Dir(file), ".cosched-*")
+	if err != nil {
+		return writeProblem(err)
+	}
+	_, err = temp.Write(text)
+	if err = errors.Join(err, temp.Chmod(0o644), temp.Close()); err == nil {
+		err = os.Rename(temp.Name(), file)
+	}
+	if err != nil {
+		_ = os.Remove(temp.Name())
+	}
+	return writeProblem(err)
+}
+
+func writeProblem(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrPermission):
+		return &cosched.Problem{Status: cosched.ExitNoPerm, Text: fmt.Sprintf("%v: be root", err), Err: err}
+	}
+	return &cosched.Problem{Status: cosched.ExitCantCreate, Text: err.Error(), Err: err}
+}
+
+// change puts a drop-in in place, has systemd read it, and gives the unit its values if it
+// runs: the service would do that too, but says nothing here. Of the settings in which, what
+// is gone is taken back.
+func (u units) change(cmd *cobra.Command, unit coschedd.Unit, file string, text []byte, which coschedd.Written) error {
+	note := func(format string, args ...any) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: note: %s\n", cmd.CommandPath(), fmt.Sprintf(format, args...))
+	}
+	if err := replace(file, text); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(u.ctx, busTimeout)
+	defer cancel()
+	if err := u.bus.Reload(ctx); err != nil {
+		return &cosched.Problem{Status: cosched.ExitUnavailable, Text: fmt.Sprintf("%s is written, but systemd does not read it: %v: systemctl daemon-reload", file, err), Err: err}
+	}
+	if service, err := u.bus.Unit(ctx, "coschedd.service"); err == nil && service.Cgroup == "" || errors.Is(err, coschedd.ErrNotLoaded) {
+		note("coschedd.service does not run: units that start get no values: systemctl enable --now coschedd")
+	}
+	if strings.Contains(unit.ID, "@.") {
+		return nil
+	}
+	unit, err := u.load(unit.ID)
+	if err != nil {
+		return err
+	}
+	settings, _ := u.reader.Read(unit.Files)
+	for _, s := range []struct {
+		is  bool
+		key string
+		at  coschedd.At
+	}{{settings.Home != nil, coschedd.KeyHome, settings.HomeAt}, {settings.Weights != nil, coschedd.KeyWeights, settings.WeightsAt}} {
+		if s.is && s.at.File != file && slices.Index(unit.Files, s.at.File) > slices.Index(unit.Files, file) && slices.Contains(unit.Files, file) {
+			note("%s= of %s comes after %s and holds", s.key, s.at, file)
+		}
+	}
+	g := cosched.Group(u.host.Cgroup + unit.Cgroup)
+	if _, ok := coschedd.UnitOf(u.host, g); !ok {
+		return nil // it does not run
+	}
+	if _, err := os.Stat(string(g)); err != nil {
+		return nil
+	}
+	if err := u.host.HasController(); err != nil {
+		note("%v", err)
+		return nil
+	}
+	complaints, _ := coschedd.Apply(u.host, g, settings, which)
+	for _, c := range complaints {
+		if !c.Note {
+			return &cosched.Problem{Status: cosched.ExitData, Text: c.String()}
+		}
+		note("%s", c)
+	}
+	return nil
+}
+
+func unitSetCmd(h cosched.Host) *cobra.Command {
+	var runtime bool
+	cmd := &cobra.Command{
+		Use:   "set UNIT SETTING=VALUE...",
+		Short: "give a unit a home or weights",
+		Long: `Writes settings to ` + dropIn + ` of the unit's drop-ins, has systemd read it, and gives
+them to the unit at once if it runs. Other lines of the file stay.
+
+  CPUsPreferred=  a home as cosched run --home takes it
+  Weights=        cost of load at home and elsewhere, "100 150" or 100:150
+
+A value that is empty resets what the unit file and earlier drop-ins say.`,
+		Example: `  cosched unit set nginx.service CPUsPreferred=llc:0
+  cosched unit set user-1000.slice CPUsPreferred=auto Weights=100:100 --runtime
+  cosched unit set nginx.service CPUsPreferred=`,
+		Args: cobra.MinimumNArgs(2),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return []cobra.Completion{coschedd.KeyHome + "=", coschedd.KeyWeights + "="}, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+			}
+			return completeUnits(h, cmd)
+		},
+		RunE: run(func(cmd *cobra.Command, args []string) error {
+			name, err := unitName(args[0])
+			if err != nil {
+				return err
+			}
+			return withUnits(h, cmd, func(u units) error {
+				var which coschedd.Written
+				for _, a := range args[1:] {
+					key, value, ok := strings.Cut(a, "=")
+					if !ok || key != coschedd.KeyHome && key != coschedd.KeyWeights {
+						return usage("%q is no setting: it is %s=VALUE or %s=VALUE", a, coschedd.KeyHome, coschedd.KeyWeights)
+					}
+					if strings.ContainsAny(value, "\n\r\x00\\") {
+						return usage("%q: a value is one line, without backslashes", a)
+					}
+					if err := u.reader.Valid(key, strings.TrimSpace(value)); err != nil {
+						return &cosched.Problem{Status: cosched.ExitData, Text: fmt.Sprintf("%s: %v", a, err), Err: err}
+					}
+					which.Home = which.Home || key == coschedd.KeyHome
+					which.Weights = which.Weights || key == coschedd.KeyWeights
+				}
+				unit, err := u.load(name)
+				if err != nil {
+					return err
+				}
+				file := u.file(unit.ID, runtime)
+				text, err := coschedd.ReadFile(file)
+				if err != nil && !errors.Is(err, fs.ErrNotExist) {
+					return writeProblem(err)
+				}
+				for _, a := range args[1:] {
+					key, value, _ := strings.Cut(a, "=")
+					if text, err = unitfile.Set(text, coschedd.Section, key, strings.TrimSpace(value)); err != nil {
+						return &cosched.Problem{Status: cosched.ExitData, Text: fmt.Sprintf("%s: %v: repair it, or remove it", file, err), Err: err}
+					}
+				}
+				return u.change(cmd, unit, file, text, which)
+			})
+		}),
+	}
+	cmd.Flags().BoolVar(&runtime, "runtime", false, "until the next boot")
+	return cmd
+}
+
+func unitEditCmd(h cosched.Host) *cobra.Command {
+	var runtime bool
+	cmd := &cobra.Command{
+		Use:   "edit UNIT",
+		Short: "edit a unit's home and weights",
+		Long: `Opens ` + dropIn + ` of the unit's drop-ins in $SYSTEMD_EDITOR, $VISUAL, $EDITOR or, without
+these, editor, nano or vi. What comes of it is checked, written as a whole, and given to
+the unit at once if it runs. With a mistake nothing is changed, and the text is kept. A
+file without any text is removed.`,
+		Example: `  cosched unit edit nginx.service
+  EDITOR=vim cosched unit edit machine.slice --runtime`,
+		Args: cobra.ExactArgs(1),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return completeUnits(h, cmd)
+		},
+		RunE: run(func(cmd *cobra.Command, args []string) error {
+			name, err := unitName(args[0])
+			if err != nil {
+				return err
+			}
+			return withUnits(h, cmd, func(u units) error {
+				unit, err := u.load(name)
+				if err != nil {
+					return err
+				}
+				file := u.file(unit.ID, runtime)
+				old, err := coschedd.ReadFile(file)
+				if errors.Is(err, fs.ErrNotExist) {
+					old, err = fmt.Appendf(nil, "# Of %s, when it runs: see coschedd(8).\n[%s]\n#%s=llc:0\n#%s=100 150\n",
+						unit.ID, coschedd.Section, coschedd.KeyHome, coschedd.KeyWeights), nil
+				}
+				if err != nil {
+					return writeProblem(err)
+				}
+				text, kept, err := edit(old)
+				if err != nil {
+					return err
+				}
+				if string(text) == string(old) {
+					return os.Remove(kept)
+				}
+				if wrong := u.reader.Check(file, text); len(wrong) > 0 {
+					return &cosched.Problem{Status: cosched.ExitData, Text: fmt.Sprintf("line %d: %s: nothing is changed; the text is in %s", wrong[0].Line, wrong[0].Text, kept)}
+				}
+				if err := u.change(cmd, unit, file, text, coschedd.Written{Home: true, Weights: true}); err != nil {
+					return err
+				}
+				return os.Remove(kept)
+			})
+		}),
+	}
+	cmd.Flags().BoolVar(&runtime, "runtime", false, "until the next boot")
+	return cmd
+}
+
+// edit has the user edit a text, in a file that is kept.
+func edit(text []byte) (edited []byte, file string, err error) {
+	temp, err := os.CreateTemp("", "cosched-*.conf")
+	if err != nil {
+		return nil, "", writeProblem(err)
+	}
+	_, err = temp.Write(text)
+	if err = errors.Join(err, temp.Close()); err != nil {
+		return nil, "", writeProblem(err)
+	}
+	var editor []string
+	for _, variable := range []string{"SYSTEMD_EDITOR", "VISUAL", "EDITOR"} {
+		if editor = strings.Fields(os.Getenv(variable)); len(editor) > 0 {
+			break
+		}
+	}
+	for _, name := range []string{"editor", "nano", "vi"} {
+		if _, err := exec.LookPath(name); len(editor) == 0 && err == nil {
+			editor = []string{name}
+		}
+	}
+	if len(editor) == 0 {
+		_ = os.Remove(temp.Name())
+		return nil, "", &cosched.Problem{Status: cosched.ExitUnavailable, Text: "no editor: name one in $EDITOR"}
+	}
+	cmd := exec.Command(editor[0], append(editor[1:], temp.Name())...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return nil, "", &cosched.Problem{Status: cosched.ExitFailure, Text: fmt.Sprintf("%s: %v: nothing is changed; the text is in %s", editor[0], err, temp.Name()), Err: err}
+	}
+	edited, err = coschedd.ReadFile(temp.Name())
+	return edited, temp.Name(), writeProblem(err)
+}
+
+// setting is one as it is shown.
+type setting struct {
+	Value string      `json:"value"` // for the cgroup's file
+	From  coschedd.At `json:"from"`
+}
+
+// shownUnit is a unit as it is shown.
+type shownUnit struct {
+	Unit    string   `json:"unit"`
+	Path    string   `json:"path,omitempty"` // of its cgroup, if it runs
+	Home    *setting `json:"cpus_preferred"`
+	Weights *setting `json:"weights"`
+	// What is in force.
+	Effective string   `json:"effective_home"`
+	InForce   string   `json:"effective_weights"`
+	Trouble   []string `json:"trouble,omitempty"`
+}
+
+func (u units) show(unit coschedd.Unit) shownUnit {
+	s := shownUnit{Unit: unit.ID}
+	settings, trouble := u.reader.Read(unit.Files)
+	if settings.Home != nil {
+		s.Home = &setting{settings.Home.Value, settings.HomeAt}
+	}
+	if settings.Weights != nil {
+		s.Weights = &setting{settings.Weights.String(), settings.WeightsAt}
+	}
+	for _, c := range trouble {
+		s.Trouble = append(s.Trouble, c.String())
+	}
+	g := cosched.Group(u.host.Cgroup + unit.Cgroup)
+	if _, ok := coschedd.UnitOf(u.host, g); !ok {
+		return s
+	}
+	s.Path = string(g)
+	if home, err := g.Effective(); err == nil {
+		s.Effective = home.String()
+	}
+	if w, err := g.Weights(); err == nil {
+		s.InForce = w.String()
+	}
+	return s
+}
+
+func unitShowCmd(h cosched.Host) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "show [UNIT...]",
+		Short: "show the homes and weights of units",
+		Long: `Shows what the files of units ask for, and in which line, and what is in force in the
+units' cgroups. Without UNIT, all units that systemd has loaded and that ask for something.
+What is wrong in the files is printed below.`,
+		Example: `  cosched unit show
+  cosched unit show nginx.service --json`,
+		ValidArgsFunction: func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return completeUnits(h, cmd)
+		},
+		RunE: run(func(cmd *cobra.Command, args []string) error {
+			var names []string
+			for _, a := range args {
+				name, err := unitName(a)
+				if err != nil {
+					return err
+				}
+				names = append(names, name)
+			}
+			return withUnits(h, cmd, func(u units) error {
+				list, err := u.list(names)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return printJSON(cmd, list, "  ")
+				}
+				return print(cmd, func(w io.Writer) { printUnits(w, list) })
+			})
+		}),
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// list shows units by name, or all that ask for something.
+func (u units) list(names []string) ([]shownUnit, error) {
+	list := []shownUnit{}
+	for _, name := range names {
+		unit, err := u.load(name)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, u.show(unit))
+	}
+	if len(names) > 0 {
+		return list, nil
+	}
+	ctx, cancel := context.WithTimeout(u.ctx, busTimeout)
+	defer cancel()
+	all, err := u.bus.Units(ctx)
+	if err != nil {
+		return nil, &cosched.Problem{Status: cosched.ExitUnavailable, Text: fmt.Sprintf("systemd: %v", err), Err: err}
+	}
+	slices.Sort(all)
+	for _, name := range all {
+		if !coschedd.HasCgroup(name) {
+			continue
+		}
+		unit, err := u.bus.Unit(ctx, name)
+		if errors.Is(err, coschedd.ErrNotLoaded) {
+			continue
+		}
+		if err != nil {
+			return nil, &cosched.Problem{Status: cosched.ExitUnavailable, Text: fmt.Sprintf("%s: systemd: %v", name, err), Err: err}
+		}
+		unit.ID = name
+		if s := u.show(unit); s.Home != nil || s.Weights != nil || len(s.Trouble) > 0 {
+			list = append(list, s)
+		}
+	}
+	return list, nil
+}
+
+func printUnits(w io.Writer, list []shownUnit) {
+	table(w, func(w io.Writer) {
+		fmt.Fprint(w, "UNIT\tHOME\tWEIGHTS\tASKED FOR\tFROM\n")
+		for _, s := range list {
+			var asked, from []string
+			for _, of := range []*setting{s.Home, s.Weights} {
+				if of != nil {
+					asked, from = append(asked, of.Value), append(from, of.From.String())
+				}
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", cosched.Printable(s.Unit), dash(s.Effective), dash(s.InForce),
+				dash(strings.Join(asked, "; ")), dash(strings.Join(slices.Compact(from), "; ")))
+		}
+	})
+	for _, s := range list {
+		for _, line := range s.Trouble {
+			fmt.Fprintf(w, "%s: %s\n", cosched.Printable(s.Unit), cosched.Printable(line))
+		}
+	}
+}
+
+// completeUnits completes the names of units that are loaded.
+func completeUnits(h cosched.Host, cmd *cobra.Command) ([]cobra.Completion, cobra.ShellCompDirective) {
+	var list []string
+	_ = withUnits(h, cmd, func(u units) error {
+		ctx, cancel := context.WithTimeout(u.ctx, time.Second) // nobody waits longer for a completion
+		defer cancel()
+		all, err := u.bus.Units(ctx)
+		list = slices.DeleteFunc(all, func(name string) bool { return !coschedd.HasCgroup(name) })
+		return err
+	})
+	return list, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,200 @@
+package command
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cosched.io/cosched"
+	"cosched.io/cosched/internal/coschedd/systemdtest"
+	"cosched.io/cosched/internal/coschedtest"
+)
+
+// unitHost is a machine with a systemd that runs web.service, reads its drop-ins when it
+// reloads, and has coschedd running.
+func unitHost(t *testing.T) (cosched.Host, *systemdtest.Systemd) {
+	t.Helper()
+	sd := systemdtest.New(t, systemdtest.Bus(t))
+	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", sd.Address)
+	t.Setenv("TMPDIR", t.TempDir())
+	h := coschedtest.Host(t)
+	slice := filepath.Join(h.Cgroup, "system.slice")
+	for _, g := range []string{slice, filepath.Join(slice, "web.service")} {
+		if err := h.Mkdir(g); err != nil {
+			t.Fatal(err)
+		}
+		coschedtest.Replace(t, filepath.Join(g, "cgroup.subtree_control"), "cosched\n")
+	}
+	fragment := filepath.Join(h.Etc, "systemd/system/web.service")
+	coschedtest.Append(t, fragment, "[X-Cosched]\nCPUsPreferred=0-1\nWeights=1 2\n")
+	reload := func() {
+		u := systemdtest.Unit{State: "loaded", Cgroup: "/system.slice/web.service", Fragment: fragment}
+		for _, dir := range []string{h.Etc, h.Run} {
+			files, _ := filepath.Glob(filepath.Join(dir, "systemd/system/web.service.d/*.conf"))
+			u.DropIns = append(u.DropIns, files...)
+		}
+		sd.Set("web.service", u)
+	}
+	reload()
+	sd.OnReload(reload)
+	sd.Set("coschedd.service", systemdtest.Unit{State: "loaded", Cgroup: "/system.slice/coschedd.service"})
+	sd.Set("basic.target", systemdtest.Unit{State: "loaded"})
+	sd.Set("off.service", systemdtest.Unit{State: "loaded"})
+	sd.Set("masked.service", systemdtest.Unit{State: "masked"})
+	return h, sd
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return "none"
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestUnitSet(t *testing.T) {
+	h, sd := unitHost(t)
+	web := filepath.Join(h.Cgroup, "system.slice/web.service")
+	etc, run := filepath.Join(h.Etc, "systemd/system/web.service.d/50-cosched.conf"), filepath.Join(h.Run, "systemd/system/web.service.d/50-cosched.conf")
+	for _, tc := range []struct {
+		args          string
+		etc, run      string
+		home, weights string
+		notes         string
+	}{
+		{"web CPUsPreferred=llc:1", "[X-Cosched]\nCPUsPreferred=llc:1\n", "none", "4-7", "1 2", ""},
+		{"web.service Weights=4:1000", "[X-Cosched]\nCPUsPreferred=llc:1\nWeights=4:1000\n", "none", "4-7", "4 1000", ""},
+		{"web.service CPUsPreferred=9 --runtime", "[X-Cosched]\nCPUsPreferred=llc:1\nWeights=4:1000\n", "[X-Cosched]\nCPUsPreferred=9\n", "9", "4 1000", `run/systemd/system/web.service.d/50-cosched.conf:2: ` + web + `/cosched.cpus_preferred: "9": none of these CPUs is in`},
+		{"web CPUsPreferred= Weights=", "[X-Cosched]\nCPUsPreferred=\nWeights=\n", "[X-Cosched]\nCPUsPreferred=9\n", "9", "", "CPUsPreferred= of " + run + ":2 comes after " + etc + " and holds"},
+		{"web CPUsPreferred= --runtime", "[X-Cosched]\nCPUsPreferred=\nWeights=\n", "[X-Cosched]\nCPUsPreferred=\n", "", "", ""},
+	} {
+		status, out, errs := call(h, append([]string{"unit", "set"}, strings.Fields(tc.args)...)...)
+		if status != 0 || out != "" || tc.notes == "" && errs != "" || !strings.Contains(errs, tc.notes) {
+			t.Errorf("%s: %d, %s%s", tc.args, status, out, errs)
+		}
+		if e, r := read(t, etc), read(t, run); e != tc.etc || r != tc.run {
+			t.Errorf("%s: %q, %q", tc.args, e, r)
+		}
+		if home, weights := strings.TrimSpace(firstLine(read(t, filepath.Join(web, cosched.FilePreferred)))), firstLine(read(t, filepath.Join(web, cosched.FileWeights))); home != tc.home || weights != tc.weights {
+			t.Errorf("%s: home %q, weights %q", tc.args, home, weights)
+		}
+	}
+	if _, n, _ := sd.Counts(); n != 5 {
+		t.Errorf("%d reloads", n)
+	}
+	// What does not run, and a template, get files; without the service a note says so.
+	sd.Set("coschedd.service", systemdtest.Unit{State: "loaded"})
+	for _, name := range []string{"off.service", "t@.service"} {
+		status, _, errs := call(h, "unit", "set", name, "CPUsPreferred=auto")
+		if status != 0 || !strings.Contains(errs, "coschedd.service does not run: ") || read(t, filepath.Join(h.Etc, "systemd/system", name+".d/50-cosched.conf")) != "[X-Cosched]\nCPUsPreferred=auto\n" {
+			t.Errorf("%s: %d, %s", name, status, errs)
+		}
+	}
+}
+
+// firstLine is of a file that is not truncated when a shorter value is written, as those
+// of cgroups need not be.
+func firstLine(s string) string { l, _, _ := strings.Cut(s, "\n"); return l }
+
+func TestUnitRefuses(t *testing.T) {
+	h, sd := unitHost(t)
+	broken := filepath.Join(h.Run, "systemd/system/web.service.d/50-cosched.conf")
+	coschedtest.Append(t, broken, "[X-Cosched\n")
+	for _, tc := range []struct {
+		args   string
+		status int
+		says   string
+	}{
+		{"set web", cosched.ExitUsage, "requires at least 2 arg"},
+		{"set web CPUsPreferred", cosched.ExitUsage, `"CPUsPreferred" is no setting: it is CPUsPreferred=VALUE or Weights=VALUE`},
+		{"set web Nice=1", cosched.ExitUsage, `"Nice=1" is no setting`},
+		{"set web Weights=0:1", cosched.ExitData, "Weights=0:1: weights are two integers from 1 to 10000"},
+		{"set web CPUsPreferred=llc:9", cosched.ExitData, "no llc 9, only 0-1"},
+		{"set web CPUsPreferred=1\\", cosched.ExitUsage, "a value is one line"},
+		{"set ../web.service CPUsPreferred=1", cosched.ExitUsage, "is no name of a unit that has a cgroup"},
+		{"set basic.target CPUsPreferred=1", cosched.ExitUsage, "is no name of a unit that has a cgroup"},
+		{"set none.service CPUsPreferred=1", cosched.ExitNoInput, "systemd knows no such unit"},
+		{"edit masked.service", cosched.ExitUnavailable, "masked.service is masked"},
+		{"set web CPUsPreferred=1 --runtime", cosched.ExitData, broken + `: line 1: "[X-Cosched" is no section header`},
+	} {
+		status, _, errs := call(h, append([]string{"unit"}, strings.Fields(tc.args)...)...)
+		if status != tc.status || !strings.Contains(errs, tc.says) || strings.Count(errs, "\n") != 1 {
+			t.Errorf("%s: %d, %s", tc.args, status, errs)
+		}
+	}
+	if _, n, _ := sd.Counts(); n != 0 || read(t, broken) != "[X-Cosched\n" {
+		t.Errorf("%d reloads", n)
+	}
+	if _, err := os.Stat(filepath.Join(h.Etc, "systemd/system/web.service.d")); err == nil {
+		t.Error("a directory was made")
+	}
+	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path=/nowhere")
+	if status, _, errs := call(h, "unit", "show"); status != cosched.ExitUnavailable || !strings.Contains(errs, "the system bus: ") {
+		t.Errorf("%d, %s", status, errs)
+	}
+}
+
+func TestUnitShow(t *testing.T) {
+	h, _ := unitHost(t)
+	web := filepath.Join(h.Cgroup, "system.slice/web.service")
+	coschedtest.Replace(t, filepath.Join(web, cosched.FileEffective), "0-1\n")
+	fragment := filepath.Join(h.Etc, "systemd/system/web.service")
+	coschedtest.Append(t, fragment, "Wieghts=1\n")
+	status, out, errs := call(h, "unit", "show")
+	if want := "UNIT HOME WEIGHTS ASKED FOR FROM web.service 0-1 100 150 0-1; 1 2 " + fragment + ":2; " + fragment + ":3 web.service: " + fragment +
+		":4: Wieghts=1: ignored: no such setting: [X-Cosched] has CPUsPreferred= and Weights="; status != 0 || words(out) != want {
+		t.Errorf("%d, %s%s", status, out, errs)
+	}
+	var list []shownUnit
+	_, out, _ = call(h, "unit", "show", "--json", "web", "off")
+	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 2 || list[0].Home.Value != "0-1" || list[0].Weights.From.Line != 3 || list[0].Effective != "0-1" || list[1].Home != nil || list[1].Path != "" {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+func TestUnitEdit(t *testing.T) {
+	h, _ := unitHost(t)
+	editor := filepath.Join(t.TempDir(), "editor")
+	t.Setenv("SYSTEMD_EDITOR", "")
+	t.Setenv("VISUAL", editor)
+	file := filepath.Join(h.Etc, "systemd/system/web.service.d/50-cosched.conf")
+	home := filepath.Join(h.Cgroup, "system.slice/web.service", cosched.FilePreferred)
+	as := func(script string) (int, string) {
+		t.Helper()
+		if err := os.WriteFile(editor, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		status, _, errs := call(h, "unit", "edit", "web")
+		return status, errs
+	}
+	left := func() int {
+		t.Helper()
+		files, err := filepath.Glob(filepath.Join(os.Getenv("TMPDIR"), "cosched-*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(files)
+	}
+	if status, errs := as("exit 0"); status != 0 || errs != "" || read(t, file) != "none" || left() != 0 {
+		t.Errorf("nothing changed: %d, %s", status, errs)
+	}
+	if status, errs := as(`sed -i 's/#CPUsPreferred=.*/CPUsPreferred=6-7/' "$1"`); status != 0 || errs != "" || !strings.Contains(read(t, file), "\nCPUsPreferred=6-7\n#Weights") || firstLine(read(t, home)) != "6-7" || left() != 0 {
+		t.Errorf("changed: %d, %s, %s", status, errs, read(t, file))
+	}
+	if status, errs := as(`echo Weight=1 >>"$1"`); status != cosched.ExitData || !strings.Contains(errs, "line 5: Weight=1: ignored: no such setting") || left() != 1 || strings.Contains(read(t, file), "Weight=1") {
+		t.Errorf("a mistake: %d, %s", status, errs)
+	}
+	if status, errs := as("exit 3"); status != cosched.ExitFailure || !strings.Contains(errs, "nothing is changed") {
+		t.Errorf("the editor fails: %d, %s", status, errs)
+	}
+	if status, errs := as(`: >"$1"`); status != 0 || errs != "" || read(t, file) != "none" || firstLine(read(t, home)) != "0-1" {
+		t.Errorf("emptied: %d, %s, %s", status, errs, read(t, file))
+	}
+}
