@@ -32,13 +32,13 @@ coslab: ## build the developers' command, bin/coslab
 	@cd tools/cosched && $(GO) build -o ../../bin/ ./cmd/coslab
 
 .PHONY: cosched
-cosched: ## build the users' command, bin/cosched: one static file
+cosched: ## build the users' command and the service for systemd, bin/cosched and bin/coschedd: static files
 	@tools/setup.sh
 	@cd tools/cosched && CGO_ENABLED=0 $(GO) build -trimpath -o ../../bin/ \
-		-ldflags='-s -w -X cosched.io/cosched/internal/command.libraryDir=$(libdir)/cosched' ./cmd/cosched
+		-ldflags='-s -w -X cosched.io/cosched/internal/command.libraryDir=$(libdir)/cosched' ./cmd/cosched ./cmd/coschedd
 
 .PHONY: man
-man: ## write the users' command's manual pages to out/man
+man: ## write the manual pages of both to out/man
 	@tools/setup.sh
 	@cd tools/cosched && SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null) $(GO) run ./internal/command/man ../../out/man
 
@@ -50,6 +50,18 @@ lib: ## build the C library, and what cosched run --soften preloads, in lib/cosc
 .PHONY: install-lib
 install-lib: ## install the C library; DESTDIR, prefix, libdir and others as usual
 	@$(MAKE) --no-print-directory -C tools/lib/cosched O=$(CURDIR)/lib/cosched install
+
+.PHONY: install
+install: cosched man ## install both with manual pages, completions and unit file; DESTDIR, prefix as usual
+	@install -D -t $(DESTDIR)$(prefix)/bin bin/cosched
+	@install -D -t $(DESTDIR)$(prefix)/sbin bin/coschedd
+	@install -D -m 644 -t $(DESTDIR)$(prefix)/share/man/man1 out/man/cosched*.1
+	@install -D -m 644 -t $(DESTDIR)$(prefix)/share/man/man8 out/man/coschedd.8
+	@install -d $(DESTDIR)$(prefix)/lib/systemd/system $(addprefix $(DESTDIR)$(prefix)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
+	@sed -e 's:/usr/sbin/coschedd:$(prefix)/sbin/coschedd:' -e 1d tools/cosched/systemd/coschedd.service >$(DESTDIR)$(prefix)/lib/systemd/system/coschedd.service
+	@bin/cosched completion bash >$(DESTDIR)$(prefix)/share/bash-completion/completions/cosched
+	@bin/cosched completion zsh >$(DESTDIR)$(prefix)/share/zsh/site-functions/_cosched
+	@bin/cosched completion fish >$(DESTDIR)$(prefix)/share/fish/vendor_completions.d/cosched.fish
 
 .PHONY: screenshots
 screenshots: ## take the documentation's pictures of cosched top, in tmux
