@@ -1,0 +1,199 @@
+//go:build integration
+
+package tests
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"cosched.io/cosched/internal/vm"
+)
+
+// service builds coschedd, and gives its path and its unit file for a guest.
+func service(t *testing.T) (string, []byte) {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "coschedd")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "./cmd/coschedd")
+	build.Dir = filepath.Join(root, "tools", "cosched")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building coschedd: %v\n%s", err, text)
+	}
+	unit, err := os.ReadFile(filepath.Join(root, "tools/cosched/systemd/coschedd.service"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bin, []byte(strings.ReplaceAll(string(unit), "/usr/sbin/coschedd", "/usr/local/bin/coschedd"))
+}
+
+// systemdScript prints a line for each step, of which all but the figures are known.
+const systemdScript = `
+say() { echo "$*"; }
+cg=/sys/fs/cgroup
+# until CONDITION: for up to two minutes of the guest's time
+within() {
+	i=0
+	until eval "$1"; do
+		i=$((i+1))
+		[ $i -lt 1200 ] || { echo "never: $1" >&2; journalctl -u coschedd --no-pager | tail -30 >&2; exit 1; }
+		sleep 0.1
+	done
+}
+has() { [ "$(cat $cg/$1/cosched.cpus_preferred 2>/dev/null)|$(cat $cg/$1/cosched.weights 2>/dev/null)" = "$2" ]; }
+
+# Nobody else restarts a unit that often.
+for unit in u@ coschedd; do
+	mkdir -p /etc/systemd/system/$unit.service.d
+	printf '[Unit]\nStartLimitIntervalSec=0\n' >/etc/systemd/system/$unit.service.d/often.conf
+done
+cat >/etc/systemd/system/u@.service <<END
+[Service]
+ExecStart=/bin/sleep infinity
+[X-Cosched]
+CPUsPreferred=llc:0
+Weights=4 1000
+END
+mkdir -p /etc/systemd/system/u@3.service.d /etc/systemd/system/early.service.d /etc/systemd/system/pool.slice.d /run/systemd/system/tr-.service.d
+printf '[X-Cosched]\nCPUsPreferred=3\n' >/etc/systemd/system/u@3.service.d/x.conf
+printf '[X-Cosched]\nCPUsPreferred=2-3\nWeights=0 1\nCPUsPreferred=llc:9\n' >/etc/systemd/system/early.service.d/x.conf
+printf '[Service]\nExecStart=/bin/sleep infinity\n' >/etc/systemd/system/early.service
+printf '[X-Cosched]\nCPUsPreferred=auto\n' >/etc/systemd/system/pool.slice.d/x.conf
+printf '[X-Cosched]\nCPUsPreferred=1\n' >/run/systemd/system/tr-.service.d/x.conf
+{ echo "[Unit]"; seq -f 'Wants=u@%g.service' 1 500; } >/etc/systemd/system/many.target
+systemctl daemon-reload
+systemctl start early.service
+[ -e $cg/system.slice/early.service/cosched.cpus_preferred ] && say "enabled by somebody else"
+
+systemctl start coschedd
+within 'has system.slice/early.service "2-3|100 150"'
+say "before the service: yes"
+systemd-run -q --unit=tr-1 sleep infinity
+within 'has system.slice/tr-1.service "1|100 150"'
+say "transient: yes"
+systemd-run -q --slice=pool.slice --unit=in-pool sleep infinity
+within 'has pool.slice "auto|100 150"'
+systemd-run -q --scope --slice=pool.slice --unit=sc --property=Description=x sleep 1000 &
+within '[ -d $cg/pool.slice/sc.scope ]'
+say "slice: yes, its scope has its own: '$(cat $cg/pool.slice/sc.scope/cosched.cpus_preferred 2>/dev/null)'"
+within 'journalctl --no-pager -u early.service | grep -q "x.conf:4: CPUsPreferred=llc:9: ignored"'
+within 'journalctl --no-pager -u early.service | grep -q "x.conf:3: Weights=0 1: ignored"'
+say "logged against the unit: yes"
+
+mount -t tracefs tracefs /sys/kernel/tracing 2>/dev/null || true
+cd /sys/kernel/tracing
+echo 8192 >buffer_size_kb
+echo 1 >events/cgroup/cgroup_attach_task/enable
+echo 1 >events/cosched/cosched_home/enable
+echo >trace
+systemctl start many.target
+within '[ $(ls -d $cg/system.slice/system-u.slice/u@*.service | wc -l) = 500 ]'
+wrong() { n=0; for i in $(seq 1 500); do w=0-1; [ $i = 3 ] && w=3; has system.slice/system-u.slice/u@$i.service "$w|4 1000" || n=$((n+1)); done; echo $n; }
+within '[ $(wrong) = 0 ]'
+echo 0 >tracing_on
+say "many: 500"
+cat trace >/tmp/trace
+cd /
+systemctl stop many.target 'u@*.service'
+
+systemctl start u@1.service
+lost=0
+for i in $(seq 1 100); do
+	systemctl restart u@1.service
+	[ $((i%5)) = 0 ] && systemctl restart coschedd
+	i=0
+	until has system.slice/system-u.slice/u@1.service "0-1|4 1000"; do
+		i=$((i+1)); [ $i -lt 300 ] || { lost=$((lost+1)); break; }; sleep 0.1
+	done
+done
+say "lost of 100 restarts and 20 of the service: $lost"
+kill -9 $(systemctl show -P MainPID coschedd)
+systemctl restart u@1.service
+within 'has system.slice/system-u.slice/u@1.service "0-1|4 1000"'
+say "after a crash: yes"
+
+systemctl stop coschedd
+printf '[Service]\nExecStart=/bin/sleep infinity\n' >/etc/systemd/system/u@.service
+systemctl daemon-reload
+systemctl start coschedd
+within 'has system.slice/system-u.slice/u@1.service "|100 150"'
+say "the setting is gone: yes"
+printf '[X-Cosched]\nWeights=7 8\n' >>/etc/systemd/system/u@.service
+systemctl daemon-reload
+within 'has system.slice/system-u.slice/u@1.service "|7 8"'
+systemctl daemon-reexec
+printf '[X-Cosched]\nWeights=8 9\n' >>/etc/systemd/system/u@.service
+systemctl daemon-reload
+within 'has system.slice/system-u.slice/u@1.service "|8 9"'
+say "reload, reexec: yes"
+
+# What a user makes in a cgroup that is delegated is not looked at.
+systemctl start user@1000.service
+mkdir -p $cg/user.slice/user-1000.slice/user@1000.service/early.service
+systemctl reload coschedd
+systemctl restart early.service
+within 'has system.slice/early.service "2-3|100 150"'
+[ -e $cg/user.slice/user-1000.slice/user@1000.service/early.service/cosched.cpus_preferred ] && say "looked at what is delegated"
+systemctl --failed --plain --no-legend
+say "security: $(systemd-analyze security --no-pager coschedd | tail -1 | grep -o "[0-9]\.[0-9]")"
+say "memory: $(systemctl show -P MemoryCurrent coschedd) bytes, CPU: $(systemctl show -P CPUUsageNSec coschedd) ns"
+echo TRACE
+cat /tmp/trace
+`
+
+// delays are, for each cgroup, how long its first task was there before it had a home.
+func delays(trace string) (us []float64) {
+	line := regexp.MustCompile(` (\d+\.\d+): (\w+): (.*)`)
+	attach := regexp.MustCompile(`dst_id=(\d+) .*dst_path=\S*/u@\d+\.service`)
+	home := regexp.MustCompile(`cgroup=(\d+)`)
+	began, done := map[string]float64{}, map[string]bool{}
+	for l := range strings.Lines(trace) {
+		m := line.FindStringSubmatch(l)
+		if m == nil {
+			continue
+		}
+		at, _ := strconv.ParseFloat(m[1], 64)
+		if a := attach.FindStringSubmatch(m[3]); a != nil && m[2] == "cgroup_attach_task" {
+			if _, ok := began[a[1]]; !ok {
+				began[a[1]] = at
+			}
+		} else if h := home.FindStringSubmatch(m[3]); h != nil && m[2] == "cosched_home" && !done[h[1]] {
+			done[h[1]] = true
+			if from, ok := began[h[1]]; ok {
+				us = append(us, (at-from)*1e6)
+			} else {
+				us = append(us, 0) // before its first task
+			}
+		}
+	}
+	slices.Sort(us)
+	return us
+}
+
+// Units have what their files say: at their start, 500 of them at once too, over restarts,
+// and after changes.
+func TestIntegrationUnits(t *testing.T) {
+	bin, unit := service(t)
+	eachSuite(t, func(t *testing.T, suite string) {
+		out := inDebian(t, suite, systemdScript, func(c *vm.Config) {
+			c.Programs = append(c.Programs, bin)
+			c.Files = append(c.Files, vm.File{Path: "/etc/systemd/system/coschedd.service", Data: unit})
+		})
+		steps, trace, _ := strings.Cut(out, "TRACE\n")
+		t.Log(steps)
+		us := delays(trace)
+		if len(us) < 500 {
+			t.Fatalf("%d units got a home", len(us))
+		}
+		t.Logf("of %d units, %.1f ms at most from first task to home, median %.1f ms, nine of ten %.1f ms", len(us), us[len(us)-1]/1e3, us[len(us)/2]/1e3, us[len(us)*9/10]/1e3)
+		const want = "before the service: yes\ntransient: yes\nslice: yes, its scope has its own: ''\nlogged against the unit: yes\nmany: 500\nlost of 100 restarts and 20 of the service: 0\nafter a crash: yes\nthe setting is gone: yes\nreload, reexec: yes\nsecurity: "
+		if !strings.HasPrefix(steps, want) {
+			t.Errorf("the guest says\n%s\nwant\n%s", steps, want)
+		}
+	})
+}
