@@ -11,8 +11,8 @@ export COSCHED_ROOT := $(CURDIR)
 export GOTOOLCHAIN ?= auto
 COSLAB := bin/coslab
 # Where the C library is installed, and bin/cosched looks for what it preloads.
-export prefix ?= /usr/local
-export libdir ?= $(prefix)/lib
+prefix ?= /usr/local
+libdir ?= $(prefix)/lib
 BASE ?= 6.12
 VARIANT ?= test
 SUITE ?= standard

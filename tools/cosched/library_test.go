@@ -44,7 +44,9 @@ func TestLibrary(t *testing.T) {
 func TestLibraryInstalled(t *testing.T) {
 	dir := t.TempDir()
 	prefix := filepath.Join(dir, "usr")
-	makeLibrary(t, "install", "O="+filepath.Join(dir, "build"), "prefix="+prefix)
+	// All of them: what make was told of other places is in its environment.
+	makeLibrary(t, "install", "O="+filepath.Join(dir, "build"), "DESTDIR=", "prefix="+prefix, "libdir="+filepath.Join(prefix, "lib"),
+		"includedir="+filepath.Join(prefix, "include"), "mandir="+filepath.Join(prefix, "share/man"), "pkgconfigdir="+filepath.Join(prefix, "lib/pkgconfig"))
 	for _, file := range []string{"lib/libcosched.so.0", "lib/libcosched.a", "lib/cosched/libcosched-soften.so", "share/man/man3/cosched_open.3",
 		"share/man/man3/cosched_get_effective_home.3"} {
 		if _, err := os.Stat(filepath.Join(prefix, file)); err != nil {
