@@ -35,7 +35,7 @@ coslab: ## build the developers' command, bin/coslab
 cosched: ## build the users' command and the service for systemd, bin/cosched and bin/coschedd: static files
 	@tools/setup.sh
 	@cd tools/cosched && CGO_ENABLED=0 $(GO) build -trimpath -o ../../bin/ \
-		-ldflags='-s -w -X cosched.io/cosched/internal/command.libraryDir=$(libdir)/cosched' ./cmd/cosched ./cmd/coschedd
+		-ldflags='-s -w -X cosched.io/cosched/internal/command.softenDir=$(libdir)/cosched' ./cmd/cosched ./cmd/coschedd
 
 .PHONY: man
 man: ## write the manual pages of both to out/man

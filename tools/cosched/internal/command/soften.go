@@ -15,9 +15,9 @@ import (
 	"cosched.io/cosched"
 )
 
-// libraryDir is where what is preloaded is installed. Linking for another place says
-// so: -ldflags "-X cosched.io/cosched/internal/command.libraryDir=DIR".
-var libraryDir = "/usr/local/lib/cosched"
+// softenDir is where what is preloaded is installed. Linking for another place says
+// so: -ldflags "-X cosched.io/cosched/internal/command.softenDir=DIR".
+var softenDir = "/usr/local/lib/cosched"
 
 // softenObject is what is preloaded: tools/lib/cosched makes it.
 const softenObject = "libcosched-soften.so"
@@ -45,7 +45,7 @@ func soften(path string, env []string) ([]string, error) {
 // findSoften finds what is preloaded: where COSCHED_LIBDIR says, beside this program,
 // as make lib and installing into one place have it, or where it was installed.
 func findSoften() (string, error) {
-	dirs := []string{libraryDir}
+	dirs := []string{softenDir}
 	if exe, err := os.Executable(); err == nil {
 		dirs = slices.Insert(dirs, 0, filepath.Join(filepath.Dir(exe), "../lib/cosched"))
 	}

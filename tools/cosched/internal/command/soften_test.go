@@ -87,13 +87,13 @@ func TestSoften(t *testing.T) {
 		t.Error(err)
 	}
 	t.Setenv("COSCHED_LIBDIR", "")
-	defer func(dir string) { libraryDir = dir }(libraryDir)
-	libraryDir = t.TempDir() // this machine may have it installed
+	defer func(dir string) { softenDir = dir }(softenDir)
+	softenDir = t.TempDir() // this machine may have it installed
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := findSoften(); err == nil || !strings.Contains(err.Error(), "not in "+filepath.Join(filepath.Dir(exe), "../lib/cosched")+" or "+libraryDir+": make lib") {
+	if _, err := findSoften(); err == nil || !strings.Contains(err.Error(), "not in "+filepath.Join(filepath.Dir(exe), "../lib/cosched")+" or "+softenDir+": make lib") {
 		t.Error(err)
 	}
 }
