@@ -47,3 +47,16 @@ func TestIntegrationDetect(t *testing.T) {
 		{sh: "kill $(pidof share); " + emptied("cosched/shop") + "cosched rm -r shop"},
 	})
 }
+
+// A thread that comes later joins the others of its group, which stay. The command has two
+// of the CPUs: on a guest this slow, looking for groups takes one.
+func TestIntegrationDetectFollow(t *testing.T) {
+	c := observed(t)
+	c.Virtual.Shift = 2
+	play(t, c, []step{
+		{sh: "cosched detect --limit 25 --for 4s --follow --apply shop -- taskset 3 " + late + " >/tmp/detect 2>&1 & " +
+			within("pidof share >/dev/null") + within("["+` "$(`+groups8+` | grep -c "^4 w[0-7] /cosched/shop/")" = 8 ]`) + groups8 + both, out: all8},
+		{sh: groups8 + ">/tmp/before; sed 's/^4 w0/5 w0/' /tmp/before >/tmp/expected; kill -USR1 $(pidof share); " +
+			within(groups8+"| cmp -s /tmp/expected -") + "sort -u /tmp/expected | wc -l", out: "8"},
+	})
+}
