@@ -126,6 +126,7 @@ func Open(limit float64) (_ *Collector, err error) {
 
 // Close takes everything out of the kernel.
 func (c *Collector) Close() {
+	_ = c.settle() // nothing comes of it any more
 	c.detachCalls()
 	detach(&c.events)
 	for _, a := range c.always {
@@ -373,6 +374,18 @@ func (c *Collector) eventsOpened(e eventLinks) error {
 	return e.err
 }
 
+// settle waits for what is being put in its place.
+func (c *Collector) settle() error {
+	if c.opening != nil {
+		c.enough.Store(true)
+		c.callsOpened(<-c.opening)
+	}
+	if c.coming != nil {
+		return c.eventsOpened(<-c.coming)
+	}
+	return nil
+}
+
 // probed is a function to measure a probe at. Its first instruction is none that the
 // kernel executes for the program, so the probe costs two traps, which is the most.
 //
@@ -528,14 +541,8 @@ func (c *Collector) Run(ctx context.Context, interval time.Duration, give func(*
 		select {
 		case <-ctx.Done():
 			done = true
-			if c.opening != nil {
-				c.enough.Store(true)
-				c.callsOpened(<-c.opening)
-			}
-			if c.coming != nil {
-				if err := c.eventsOpened(<-c.coming); err != nil {
-					return err
-				}
+			if err := c.settle(); err != nil {
+				return err
 			}
 		case o := <-c.opening:
 			c.callsOpened(o)
