@@ -92,7 +92,7 @@ type Kernel struct {
 	Image     string // bzImage
 	VMLinux   string
 	Config    string // its .config
-	SourceDir string // the (patched) source tree that it was built from, which the next build may change
+	SourceDir string // the source tree that it was built from; a patched one is what the last build made of it
 	BuildDir  string // its O= directory, likewise
 }
 
@@ -107,12 +107,17 @@ func Build(ctx context.Context, o Options) (*Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	src, empty, unlock, err := b.prepare(ctx, v.Patched)
+	src, err := b.unpack(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
-	if v.Patched && empty {
+	var t *tree
+	if v.Patched {
+		if src, t, err = b.patch(ctx, src); err != nil {
+			return nil, err
+		}
+	}
+	if v.Patched && len(t.patches) == 0 {
 		fmt.Fprintf(b.out, "kernel: the series for Linux %s is empty: building the %s variant without cosched\n", b.opt.Base, v.Name)
 		v.Fragments = slices.DeleteFunc(slices.Clone(v.Fragments), func(f string) bool {
 			return strings.Contains(f, "cosched")
@@ -136,6 +141,13 @@ func Build(ctx context.Context, o Options) (*Kernel, error) {
 		// The time of the last use decides what is kept.
 		now := time.Now()
 		return k, os.Chtimes(dir, now, now)
+	}
+	if v.Patched {
+		unlock, err := b.update(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		defer unlock()
 	}
 	done, err := b.compile(ctx, j, src)
 	if err != nil {
@@ -212,7 +224,7 @@ func Prepare(ctx context.Context, o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	src, _, unlock, err := b.prepare(ctx, true)
+	src, unlock, err := b.prepare(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -349,42 +361,58 @@ func (b *builder) relock(ctx context.Context, f *os.File, how int) error {
 	}
 }
 
-// prepare unpacks the source and, if asked, brings the patched tree up to date. It
-// returns the tree to build, which stays as it is until unlock, and whether there
-// was nothing to put on it.
-func (b *builder) prepare(ctx context.Context, patched bool) (src source, empty bool, unlock func(), err error) {
-	src, err = b.unpack(ctx)
-	if err != nil || !patched {
-		return src, false, func() {}, err
+// prepare unpacks the source and brings the patched tree up to date. It returns the
+// tree to build, which stays as it is until unlock.
+func (b *builder) prepare(ctx context.Context) (src source, unlock func(), err error) {
+	if src, err = b.unpack(ctx); err != nil {
+		return src, nil, err
 	}
+	src, t, err := b.patch(ctx, src)
+	if err != nil {
+		return src, nil, err
+	}
+	unlock, err = b.update(ctx, t)
+	return src, unlock, err
+}
+
+// patch says what the patched tree will be, and waits for nobody: whoever finds
+// what was built from it in the cache does not need the tree.
+func (b *builder) patch(ctx context.Context, src source) (source, *tree, error) {
 	t, err := b.tree(src)
 	if err != nil {
-		return src, false, nil, err
+		return src, nil, err
 	}
-	name := filepath.Base(t.dir)
-	lock, err := b.lock(ctx, name, syscall.LOCK_SH)
+	if t.wanted, err = t.want(ctx); err != nil {
+		return src, nil, err
+	}
+	src.dir, src.hash, src.overlay = t.dir, hashWant(t.wanted), t.overlay
+	for _, rel := range slices.Sorted(maps.Keys(t.wanted)) {
+		if !slices.Contains(t.overlay, rel) {
+			src.patched = append(src.patched, rel)
+		}
+	}
+	return src, t, nil
+}
+
+// update makes the tree what patch said. It stays that until unlock.
+func (b *builder) update(ctx context.Context, t *tree) (unlock func(), err error) {
+	lock, err := b.lock(ctx, filepath.Base(t.dir), syscall.LOCK_SH)
 	if err != nil {
-		return src, false, nil, err
+		return nil, err
 	}
-	want, err := t.want(ctx)
-	if err == nil && !t.current(want) {
+	// Another may get the lock between the two.
+	for err == nil && !t.current(t.wanted) {
 		if err = b.relock(ctx, lock, syscall.LOCK_EX); err == nil {
-			if err = t.update(ctx, want); err == nil {
+			if err = t.update(ctx, t.wanted); err == nil {
 				err = b.relock(ctx, lock, syscall.LOCK_SH)
 			}
 		}
 	}
 	if err != nil {
 		lock.Close()
-		return src, false, nil, err
+		return nil, err
 	}
-	src.dir, src.hash, src.overlay = t.dir, hashWant(want), t.overlay
-	for _, rel := range slices.Sorted(maps.Keys(want)) {
-		if !slices.Contains(t.overlay, rel) {
-			src.patched = append(src.patched, rel)
-		}
-	}
-	return src, len(t.patches) == 0, func() { lock.Close() }, nil
+	return func() { lock.Close() }, nil
 }
 
 // tree is the patched tree of this clone, as it should be.

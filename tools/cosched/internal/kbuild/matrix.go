@@ -58,12 +58,12 @@ func checkWarnings(ctx context.Context, o Options, j job, fragments []string) er
 	if j.must, err = b.fragments(fragments[len(fragments)-1]); err != nil {
 		return err
 	}
-	patched, empty, unlock, err := b.prepare(ctx, true)
+	patched, unlock, err := b.prepare(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if empty {
+	if len(patched.patched) == 0 {
 		return fmt.Errorf("the series for Linux %s is empty", b.opt.Base)
 	}
 	j.quiet = true
@@ -102,11 +102,10 @@ func checkWarnings(ctx context.Context, o Options, j job, fragments []string) er
 
 // plainWarnings does a job on the unmodified source.
 func (b *builder) plainWarnings(ctx context.Context, j job) ([]warning, error) {
-	src, _, unlock, err := b.prepare(ctx, false)
+	src, err := b.unpack(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
 	j.name += "-plain"
 	j.frag, j.must = withoutCosched(j.frag), ""
 	return b.warningsOf(ctx, j, src)

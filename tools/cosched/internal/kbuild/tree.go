@@ -19,11 +19,12 @@ import (
 type tree struct {
 	pristine source
 	dir      string
-	root     string   // the repository
-	product  string   // Linux; QEMU
-	base     string   // 6.12
-	patches  []string // paths, in order
-	overlay  []string // paths relative to root
+	root     string            // the repository
+	product  string            // Linux; QEMU
+	base     string            // 6.12
+	patches  []string          // paths, in order
+	overlay  []string          // paths relative to root
+	wanted   map[string][]byte // the files that differ from the pristine source, by path, once patch has found out
 }
 
 // treeState says what update last did to a tree, so that the next one can undo it.
