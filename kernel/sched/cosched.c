@@ -50,8 +50,8 @@
  *	less than half of what a move costs, waits for another such one of its
  *	cluster if it is next and home is busy on average. Else an idle CPU of the
  *	nearest domain that is cheaper. Else the shortest queue of the cheapest
- *	domain. Where none is, home: the CPU where the data is warm, unless others
- *	have a much shorter queue.
+ *	domain. Where none is, home: the CPU where the data is warm; one that does
+ *	not run briefly queues elsewhere if others have a much shorter queue.
  *
  * load balancer: cosched_can_migrate(). Into home is never cache hot. Out of it,
  *	if home has no idle CPU, to one that is durably idle, to any other only if
@@ -998,7 +998,7 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	enum cosched_place_reason reason;
 	bool wakeup = wake_flags & WF_TTWU;
 	int cpu, this_cpu = smp_processor_id();
-	bool prev_home, target_home, stays, brief, sync;
+	bool prev_home, target_home, stays, brief, waits, sync;
 	struct cosched_home *home;
 
 	lockdep_assert_held(&p->pi_lock);
@@ -1057,29 +1057,32 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 		goto out;
 
 	/* To wait for one of its own, briefly, costs less than to leave the data. */
-	if (brief && cosched_home_busy(p, home)) {
+	waits = brief && cosched_home_busy(p, home);
+	if (waits && target_home && cosched_brief_wait(cl, target)) {
 		reason = COSCHED_HOME_QUEUE;
 		cpu = target;
-		if (target_home && cosched_brief_wait(cl, cpu))
-			goto out;
-		cpu = s.queue;
-		if (cosched_brief_wait(cl, cpu))
-			goto out;
+		goto out;
 	}
 
 	cpu = cosched_leave_home(p, cl, home, target, wakeup ? COSCHED_WAKING : COSCHED_NEW,
 				 &reason);
-	if (cpu >= 0)
+	if (cpu >= 0) {
+		if (waits && cosched_brief_wait(cl, s.queue)) {
+			reason = COSCHED_HOME_QUEUE;
+			cpu = s.queue;
+		}
 		goto out;
+	}
 
 	reason = COSCHED_HOME_QUEUE;
 	cpu = s.queue;
 	/*
-	 * Where the data is warm, unless that makes queues uneven, as
-	 * select_idle_sibling() does. Always the shortest one cost two instances
-	 * of hackbench, with twice as many runnable tasks as CPUs, a quarter.
+	 * Where the data is warm, unless that makes queues uneven. Always the
+	 * shortest one cost two instances of hackbench, with twice as many runnable
+	 * tasks as CPUs, a quarter. Tasks that run briefly soon even out any queue:
+	 * they go there always, as select_idle_sibling() has it, or that costs 9 %.
 	 */
-	if (target_home && cpu_rq(target)->nr_running <= s.nr_queued + 1)
+	if (target_home && (brief || cpu_rq(target)->nr_running <= s.nr_queued + 1))
 		cpu = target;
 	else if (prev_home && cpu_rq(prev)->nr_running <= s.nr_queued)
 		cpu = prev;
