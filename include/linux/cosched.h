@@ -76,7 +76,7 @@ void cosched_cluster_load(struct cosched_cluster *cl, int cpu, struct cosched_lo
 u32 cosched_cluster_demand(struct cosched_cluster *cl, u32 *cpus);
 u32 cosched_cpu_demand(int cpu);
 u32 cosched_cgroup_limit(struct cgroup *cgrp, bool *idle_class);
-int cosched_llc_id(int cpu);
+void cosched_llc_cpus(int cpu, struct cpumask *cpus);
 void cosched_llc_ids(int *llc);
 
 void cosched_task_update(struct task_struct *p);

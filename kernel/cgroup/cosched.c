@@ -802,11 +802,11 @@ static int cosched_load_show(struct seq_file *m, void *v)
 		if (!cpumask_test_cpu(llc, &cosched_scratch))
 			continue;
 		span = &cosched_llc_scratch;
-		cpumask_clear(span);
-		for_each_cpu(cpu, &cosched_scratch) {
-			if (cosched_llc_id(cpu) != cosched_llc_id(llc))
-				continue;
-			cpumask_set_cpu(cpu, span);
+		cosched_llc_cpus(llc, span);
+		/* Each CPU once, although domains may be rebuilt meanwhile. */
+		cpumask_and(span, span, &cosched_scratch);
+		cpumask_set_cpu(llc, span);
+		for_each_cpu(cpu, span) {
 			nr_home += cpumask_test_cpu(cpu, home);
 			sum.util += loads[cpu].util;
 			sum.runnable += loads[cpu].runnable;

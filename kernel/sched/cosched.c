@@ -456,7 +456,10 @@ static void cosched_update_run(struct task_struct *p)
 	p->cosched_slept = now;
 }
 
-/* For cosched_cluster_demand(). Which misses this, but for the next tick, at worst. */
+/*
+ * For who looks at the load of a cluster on all CPUs. cosched_cluster_demand() does
+ * without lock and may clear what is set here at the same time, until the next tick.
+ */
 static void cosched_mark_active(struct cosched_cluster *cl, int cpu)
 {
 	if (!cpumask_test_cpu(cpu, to_cpumask(cl->active)))
@@ -510,11 +513,15 @@ static u64 cosched_clock_now(struct rq *rq)
 void cosched_cluster_load(struct cosched_cluster *cl, int cpu, struct cosched_load *load)
 {
 	struct cosched_cpu *cc = per_cpu_ptr(cl->cpu, cpu), snap;
+	struct cpumask *active = to_cpumask(cl->active);
 	struct rq *rq = cpu_rq(cpu);
 	struct task_struct *curr;
 	struct cosched_load avg;
 	struct rq_flags rf;
 	u64 now;
+
+	if (!cpumask_test_cpu(cpu, active))
+		return;
 
 	/* The fields belong together: statistics may wait for the lock. */
 	rq_lock_irqsave(rq, &rf);
@@ -528,6 +535,8 @@ void cosched_cluster_load(struct cosched_cluster *cl, int cpu, struct cosched_lo
 
 		snap.util_sum += cosched_contrib((now - delta) >> 10, now >> 10);
 	}
+	if (!snap.util_sum && !snap.runnable_sum && !snap.nr_runnable)
+		cpumask_clear_cpu(cpu, active);
 	rq_unlock_irqrestore(rq, &rf);
 
 	cosched_load_avg(&snap, &avg);
@@ -686,12 +695,12 @@ static unsigned long cosched_home_load(struct cosched_home *home, enum cosched_a
 	return READ_ONCE(home->load[asker]);
 }
 
-/* The CPUs of the LLC domain that begins with @llc; see cosched_llcs. */
-static const struct cpumask *cosched_llc_span(int llc)
+/* The CPUs of @cpu's LLC domain; only itself where it has none. */
+static const struct cpumask *cosched_llc_span(int cpu)
 {
-	struct sched_domain *sd = rcu_dereference(per_cpu(sd_llc, llc));
+	struct sched_domain *sd = rcu_dereference(per_cpu(sd_llc, cpu));
 
-	return sd ? sched_domain_span(sd) : cpumask_of(llc);
+	return sd ? sched_domain_span(sd) : cpumask_of(cpu);
 }
 
 /*
@@ -1577,7 +1586,7 @@ u32 cosched_cgroup_limit(struct cgroup *cgrp, bool *idle_class)
 }
 
 /**
- * cosched_llc_ids() - cosched_llc_id() of all online CPUs.
+ * cosched_llc_ids() - The LLC domains of all online CPUs, by their first CPU.
  * @llc: for each possible CPU, where to store it; negative for CPUs without a domain
  */
 void cosched_llc_ids(int *llc)
@@ -1592,12 +1601,17 @@ void cosched_llc_ids(int *llc)
 }
 
 /**
- * cosched_llc_id() - First CPU of the LLC domain of a CPU.
+ * cosched_llc_cpus() - The CPUs of the LLC domain of a CPU.
  * @cpu: an online CPU
+ * @cpus: where to store them; only @cpu where it has no domain
  */
-int cosched_llc_id(int cpu)
+void cosched_llc_cpus(int cpu, struct cpumask *cpus)
 {
-	return per_cpu(sd_llc_id, cpu);
+	mutex_lock(&sched_domains_mutex);
+	rcu_read_lock();
+	cpumask_copy(cpus, cosched_llc_span(cpu));
+	rcu_read_unlock();
+	mutex_unlock(&sched_domains_mutex);
 }
 
 /* The sched domains of @cpu were attached, and with them its LLC. */
