@@ -3,9 +3,9 @@ package sample
 import (
 	"fmt"
 	"io"
-	"strings"
 
 	"cosched.io/cosched"
+	"cosched.io/cosched/internal/openmetrics"
 )
 
 // family is one metric: its name, type, unit and help, and its points.
@@ -89,31 +89,11 @@ var families = []family{
 	}},
 }
 
-// suffixes are what a type of metric adds to the names of its points.
-var suffixes = map[string]string{"counter": "_total", "info": "_info", "gauge": ""}
-
-// escape is for the values of labels.
-var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
-
-// OpenMetrics writes a sample in OpenMetrics 1.0 text format. The
-// library that has it, Prometheus's, brings protocol buffers for these few lines.
+// OpenMetrics writes a sample in OpenMetrics 1.0 text format.
 func (s *Sample) OpenMetrics(w io.Writer) {
+	var all []openmetrics.Family
 	for _, f := range families {
-		fmt.Fprintf(w, "# TYPE %s %s\n", f.name, f.kind)
-		if f.unit != "" {
-			fmt.Fprintf(w, "# UNIT %s %s\n", f.name, f.unit)
-		}
-		fmt.Fprintf(w, "# HELP %s %s\n", f.name, f.help)
-		f.points(s, func(value float64, labels ...string) {
-			fmt.Fprintf(w, "%s%s{", f.name, suffixes[f.kind])
-			for i := 0; i < len(labels); i += 2 {
-				if i > 0 {
-					fmt.Fprint(w, ",")
-				}
-				fmt.Fprintf(w, `%s="%s"`, labels[i], escape.Replace(labels[i+1]))
-			}
-			fmt.Fprintf(w, "} %v\n", value)
-		})
+		all = append(all, openmetrics.Family{Name: f.name, Kind: f.kind, Unit: f.unit, Help: f.help, Points: func(point func(float64, ...string)) { f.points(s, point) }})
 	}
-	fmt.Fprintln(w, "# EOF")
+	openmetrics.Write(w, all)
 }
