@@ -32,13 +32,13 @@ coslab: ## build the developers' command, bin/coslab
 	@cd tools/cosched && $(GO) build -o ../../bin/ ./cmd/coslab
 
 .PHONY: cosched
-cosched: ## build the users' command and the service for systemd, bin/cosched and bin/coschedd: static files
+cosched: ## build bin/cosched, the users' command, bin/coschedd for systemd and bin/cosched-nri for Kubernetes: static files
 	@tools/setup.sh
 	@cd tools/cosched && CGO_ENABLED=0 $(GO) build -trimpath -o ../../bin/ \
-		-ldflags='-s -w -X cosched.io/cosched/internal/command.softenDir=$(libdir)/cosched' ./cmd/cosched ./cmd/coschedd
+		-ldflags='-s -w -X cosched.io/cosched/internal/command.softenDir=$(libdir)/cosched' ./cmd/cosched ./cmd/coschedd ./cmd/cosched-nri
 
 .PHONY: man
-man: ## write the manual pages of both to out/man
+man: ## write the manual pages of these to out/man
 	@tools/setup.sh
 	@cd tools/cosched && SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null) $(GO) run ./internal/command/man ../../out/man
 
@@ -52,16 +52,17 @@ install-lib: ## install the C library; DESTDIR, prefix, libdir and others as usu
 	@$(MAKE) --no-print-directory -C tools/lib/cosched O=$(CURDIR)/lib/cosched install
 
 .PHONY: install
-install: cosched man ## install both with manual pages, completions and unit file; DESTDIR, prefix as usual
+install: cosched man ## install these with manual pages, completions and unit file; DESTDIR, prefix as usual
 	@install -D -t $(DESTDIR)$(prefix)/bin bin/cosched
-	@install -D -t $(DESTDIR)$(prefix)/sbin bin/coschedd
+	@install -D -t $(DESTDIR)$(prefix)/sbin bin/coschedd bin/cosched-nri
 	@install -D -m 644 -t $(DESTDIR)$(prefix)/share/man/man1 out/man/cosched*.1
-	@install -D -m 644 -t $(DESTDIR)$(prefix)/share/man/man8 out/man/coschedd.8
+	@install -D -m 644 -t $(DESTDIR)$(prefix)/share/man/man8 out/man/coschedd.8 out/man/cosched-nri*.8
 	@install -d $(DESTDIR)$(prefix)/lib/systemd/system $(addprefix $(DESTDIR)$(prefix)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
 	@sed -e 's:/usr/sbin/coschedd:$(prefix)/sbin/coschedd:' -e 1d tools/cosched/systemd/coschedd.service >$(DESTDIR)$(prefix)/lib/systemd/system/coschedd.service
-	@bin/cosched completion bash >$(DESTDIR)$(prefix)/share/bash-completion/completions/cosched
-	@bin/cosched completion zsh >$(DESTDIR)$(prefix)/share/zsh/site-functions/_cosched
-	@bin/cosched completion fish >$(DESTDIR)$(prefix)/share/fish/vendor_completions.d/cosched.fish
+	@for c in cosched cosched-nri; do \
+		bin/$$c completion bash >$(DESTDIR)$(prefix)/share/bash-completion/completions/$$c && \
+		bin/$$c completion zsh >$(DESTDIR)$(prefix)/share/zsh/site-functions/_$$c && \
+		bin/$$c completion fish >$(DESTDIR)$(prefix)/share/fish/vendor_completions.d/$$c.fish || exit; done
 
 .PHONY: screenshots
 screenshots: ## take the documentation's pictures of cosched top, in tmux

@@ -102,3 +102,11 @@ func Replace(t testing.TB, file, text string) {
 		t.Fatal(err)
 	}
 }
+
+// Remove removes a cgroup with all below it.
+func Remove(t testing.TB, dir string) {
+	t.Helper()
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,16 +1,18 @@
-// Command man writes the manual pages of cosched, one for each verb, and of coschedd from
-// their help.
+// Command man writes the manual pages of cosched and cosched-nri, one for each verb, and of
+// coschedd from their help.
 package main
 
 import (
 	"fmt"
 	"os"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 
 	"cosched.io/cosched"
 	"cosched.io/cosched/internal/command"
 	"cosched.io/cosched/internal/coschedd"
+	"cosched.io/cosched/internal/nri"
 )
 
 func main() {
@@ -34,7 +36,11 @@ func write(dir string) error {
 	if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "cosched", Manual: "User Commands"}, dir); err != nil {
 		return err
 	}
-	service := coschedd.Command(nil)
-	service.DisableAutoGenTag = true
-	return doc.GenManTree(service, &doc.GenManHeader{Section: "8", Source: "cosched", Manual: "System Administration"}, dir)
+	for _, cmd := range []*cobra.Command{coschedd.Command(nil), nri.Command(cosched.ThisHost(), nil)} {
+		cmd.DisableAutoGenTag = true
+		if err := doc.GenManTree(cmd, &doc.GenManHeader{Section: "8", Source: "cosched", Manual: "System Administration"}, dir); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -1,0 +1,445 @@
+package nri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"cosched.io/cosched"
+)
+
+// Log takes what there is to say of a pod or container or, without one, of the plugin.
+type Log func(object, text string)
+
+// Tree is what values are written to: a cosched.Host, but in tests of what a kernel does.
+type Tree interface {
+	Existing(name string, enable bool) (cosched.Group, error)
+	SetHome(g cosched.Group, home cosched.Home, force bool) (note string, err error)
+	SetWeights(g cosched.Group, w *cosched.Weights) error
+}
+
+// Plugin keeps the cgroups of pods and containers as annotations and policy say. The
+// runtime calls its methods, several at a time.
+type Plugin struct {
+	host cosched.Host // to look at
+	tree Tree         // to write to
+	log  Log
+
+	mu       sync.Mutex
+	policy   *Policy
+	homes    map[string]cosched.Home // what specifications came to while these CPUs are online
+	online   string
+	pods     map[string]*pod
+	clusters map[string]*cluster
+	counts   Counts
+}
+
+// pod is one that runs.
+type pod struct {
+	name        string // NAMESPACE/NAME
+	namespace   string
+	labels      map[string]string
+	annotations map[string]string
+	asked       asked
+	cgroup      *cgroup // nil: it has none of its own
+	containers  map[string]*container
+	class       string
+	wish        wish            // for the whole of it
+	said        map[string]bool // of it and its containers
+}
+
+type container struct {
+	name   string
+	class  string
+	cgroup *cgroup // nil: the runtime does not say where it is
+	milli  int     // thousandths of a CPU that it requests
+}
+
+// cgroup is one that values are written to.
+type cgroup struct {
+	group cosched.Group
+	known bool // what follows was written, and nothing was refused
+	has   wish
+	reads string // of the file of the home, then
+}
+
+// Counts are for metrics.
+type Counts struct {
+	Refused         int // values, by annotations, the policy or the kernel
+	Synchronized    int
+	Reloads         int // of the policy
+	ReloadsRejected int
+}
+
+// New makes a plugin.
+func New(h cosched.Host, tree Tree, policy *Policy, log Log) *Plugin {
+	return &Plugin{
+		host: h, tree: tree, policy: policy, log: log,
+		homes: map[string]cosched.Home{}, pods: map[string]*pod{}, clusters: map[string]*cluster{},
+	}
+}
+
+// SetPolicy makes another policy hold, for pods that run too.
+func (p *Plugin) SetPolicy(policy *Policy) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.counts.Reloads++
+	p.policy = policy
+	for _, d := range p.pods {
+		d.said = nil
+	}
+	p.settle()
+}
+
+// RejectPolicy counts one that is not valid.
+func (p *Plugin) RejectPolicy() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.counts.ReloadsRejected++
+}
+
+// Check looks whether cgroups still have their values, and tries again what was refused.
+func (p *Plugin) Check() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, d := range p.pods {
+		for _, c := range d.cgroups() {
+			if text, err := os.ReadFile(c.group.Path(cosched.FilePreferred)); err != nil || strings.TrimSpace(string(text)) != c.reads {
+				c.known = false
+			}
+		}
+	}
+	p.settle()
+}
+
+func (d *pod) cgroups() (all []*cgroup) {
+	if d.cgroup != nil {
+		all = append(all, d.cgroup)
+	}
+	for _, c := range d.containers {
+		if c.cgroup != nil {
+			all = append(all, c.cgroup)
+		}
+	}
+	return all
+}
+
+// Synchronize takes all pods and containers that there are.
+func (p *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := p.pods
+	p.pods = map[string]*pod{}
+	for _, s := range pods {
+		p.add(s)
+		if d := before[s.GetId()]; d != nil {
+			p.pods[s.GetId()].said = d.said
+		}
+	}
+	for _, c := range containers {
+		if s := c.GetState(); s == api.ContainerState_CONTAINER_STOPPED {
+			continue
+		}
+		if d := p.pods[c.GetPodSandboxId()]; d != nil {
+			d.add(p.host, c)
+		}
+	}
+	p.counts.Synchronized++
+	p.settle()
+	return nil, nil
+}
+
+func (p *Plugin) add(s *api.PodSandbox) *pod {
+	d := &pod{
+		name: s.GetNamespace() + "/" + s.GetName(), namespace: s.GetNamespace(),
+		labels: s.GetLabels(), annotations: s.GetAnnotations(), containers: map[string]*container{},
+	}
+	if g, ok := podGroup(p.host, s); ok {
+		d.cgroup = &cgroup{group: g}
+	}
+	p.pods[s.GetId()] = d
+	return d
+}
+
+func (d *pod) add(h cosched.Host, c *api.Container) *container {
+	k := d.containers[c.GetId()]
+	if k == nil {
+		k = &container{name: c.GetName()}
+		d.containers[c.GetId()] = k
+	}
+	if g, ok := containerGroup(h, c); ok && (k.cgroup == nil || k.cgroup.group != g) {
+		k.cgroup = &cgroup{group: g}
+	}
+	k.milli = request(c.GetLinux().GetResources())
+	return k
+}
+
+// request gives the thousandths of a CPU that a container requests, of what the kubelet
+// makes of it. 2 shares, the fewest that there are, stand for none.
+func request(r *api.LinuxResources) int {
+	shares := r.GetCpu().GetShares().GetValue()
+	// No machine has more CPUs than a CPU number can name.
+	if shares <= 2 || shares > 1024*(1<<16) {
+		return 0
+	}
+	return int((shares*1000 + 512) / 1024)
+}
+
+// RunPodSandbox is called when the pod's cgroup is there, and no process in it.
+func (p *Plugin) RunPodSandbox(_ context.Context, s *api.PodSandbox) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	d := p.add(s)
+	err := p.settle()[d]
+	if err != nil {
+		delete(p.pods, s.GetId()) // the runtime says no more of it
+		p.settle()
+	}
+	return err
+}
+
+// CreateContainer is called before the container's cgroup is there.
+func (p *Plugin) CreateContainer(_ context.Context, s *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	return nil, nil, p.container(s, c)
+}
+
+// StartContainer is called when the cgroup is there, and the program is not yet started.
+func (p *Plugin) StartContainer(_ context.Context, s *api.PodSandbox, c *api.Container) error {
+	return p.container(s, c)
+}
+
+func (p *Plugin) container(s *api.PodSandbox, c *api.Container) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	d := p.pods[s.GetId()]
+	if d == nil {
+		d = p.add(s)
+	}
+	d.add(p.host, c)
+	return p.settle()[d]
+}
+
+// UpdateContainer is called before a container's resources change.
+func (p *Plugin) UpdateContainer(_ context.Context, s *api.PodSandbox, c *api.Container, r *api.LinuxResources) ([]*api.ContainerUpdate, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if d := p.pods[s.GetId()]; d != nil && d.containers[c.GetId()] != nil && r.GetCpu().GetShares() != nil {
+		d.containers[c.GetId()].milli = request(r)
+		p.settle()
+	}
+	return nil, nil
+}
+
+// StopContainer is called after a container has ended.
+func (p *Plugin) StopContainer(_ context.Context, s *api.PodSandbox, c *api.Container) ([]*api.ContainerUpdate, error) {
+	return nil, p.RemoveContainer(context.Background(), s, c)
+}
+
+// RemoveContainer is for one that was created and not started.
+func (p *Plugin) RemoveContainer(_ context.Context, s *api.PodSandbox, c *api.Container) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if d := p.pods[s.GetId()]; d != nil {
+		delete(d.containers, c.GetId())
+	}
+	return nil
+}
+
+// StopPodSandbox is called after all containers of a pod have ended.
+func (p *Plugin) StopPodSandbox(_ context.Context, s *api.PodSandbox) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.pods, s.GetId())
+	p.settle()
+	return nil
+}
+
+// RemovePodSandbox is for one that was not stopped before.
+func (p *Plugin) RemovePodSandbox(ctx context.Context, s *api.PodSandbox) error {
+	return p.StopPodSandbox(ctx, s)
+}
+
+// parse is ParseHome, which for names of domains reads the topology: on a large machine
+// that takes longer than to start a container.
+func (p *Plugin) parse(spec string) (cosched.Home, error) {
+	if h, ok := p.homes[spec]; ok {
+		return h, nil
+	}
+	h, err := p.host.ParseHome(spec)
+	if err == nil {
+		p.homes[spec] = h
+	}
+	return h, err
+}
+
+// maxHomes is more than a node has pods and containers that each name another home.
+const maxHomes = 1000
+
+// look finds out whether specifications may come to other CPUs now.
+func (p *Plugin) look() {
+	text, err := os.ReadFile(filepath.Join(p.host.Sys, "devices/system/cpu/online"))
+	if err == nil && string(text) != p.online || len(p.homes) > maxHomes {
+		p.online = string(text)
+		clear(p.homes)
+	}
+}
+
+// settle finds what each pod is to have, and writes what is not there yet. It gives what
+// pods that must not run without it have failed for.
+func (p *Plugin) settle() map[*pod]error {
+	p.look()
+	failed := map[*pod]error{}
+	order := slices.SortedFunc(maps.Values(p.pods), func(a, b *pod) int { return strings.Compare(a.name, b.name) })
+	complain := func(d *pod, object string, text string) {
+		object, text = cosched.Printable(object), cosched.Printable(text)
+		if !d.said[object+text] {
+			if d.said == nil {
+				d.said = map[string]bool{}
+			}
+			d.said[object+text] = true
+			p.counts.Refused++
+			p.log(object, text)
+		}
+		if p.policy.OnError == "fail" && failed[d] == nil {
+			failed[d] = errors.New("cosched: " + text)
+		}
+	}
+	for _, d := range order {
+		var refused []string
+		d.asked, refused = annotations(p.parse, d.annotations)
+		for _, text := range refused {
+			complain(d, d.name, text)
+		}
+		p.choose(d, complain)
+	}
+	p.join(order, complain)
+	for _, d := range order {
+		p.give(d, complain)
+	}
+	return failed
+}
+
+// choose finds what a pod is to have by itself.
+func (p *Plugin) choose(d *pod, complain func(*pod, string, string)) {
+	name, class := p.policy.Of(d.namespace, d.labels)
+	d.class, d.wish = name, wish{}
+	home, err := p.parse(class.CPUsPreferred)
+	if err != nil {
+		complain(d, d.name, fmt.Sprintf("class %s: %v", name, err))
+	} else {
+		d.wish.home = some(&home)
+	}
+	d.wish.weights, _ = parseWeights(class.Weights)
+	if d.asked.home != nil {
+		d.class, d.wish.home = classAnnotated, some(d.asked.home)
+	}
+	if d.asked.weights != nil || d.asked.inherit {
+		d.class, d.wish.weights = classAnnotated, d.asked.weights
+	}
+	if d.asked.cluster != "" {
+		d.class = classAnnotated
+	}
+}
+
+// give writes what a pod and its containers are to have.
+func (p *Plugin) give(d *pod, complain func(*pod, string, string)) {
+	// A home of a container can only be a part of the pod's. So where any has its own, each has.
+	apart := d.cgroup == nil
+	for _, a := range d.asked.containers {
+		apart = apart || a.home != nil
+	}
+	if d.cgroup != nil {
+		whole := d.wish
+		if apart {
+			whole.home = nil
+		}
+		p.write(d, d.name, d.cgroup, whole, complain)
+	}
+	for _, c := range d.containers {
+		var w wish
+		c.class = d.class
+		if apart {
+			w.home = d.wish.home
+		}
+		if d.cgroup == nil {
+			w.weights = d.wish.weights
+		}
+		if a := d.asked.containers[c.name]; a != nil {
+			c.class = classAnnotated
+			if a.home != nil {
+				w.home = some(a.home)
+			}
+			if a.weights != nil || a.inherit {
+				w.weights = a.weights
+			}
+		}
+		name := d.name + "/" + c.name
+		if c.cgroup != nil {
+			p.write(d, name, c.cgroup, w, complain)
+		} else if w != (wish{}) {
+			complain(d, name, fmt.Sprintf("%s: not given, as the runtime does not say which cgroup it is", w))
+		}
+	}
+}
+
+// write gives a cgroup what it is to have, and takes back what it is not to have any more.
+func (p *Plugin) write(d *pod, name string, c *cgroup, w wish, complain func(*pod, string, string)) {
+	if c.known && same(c.has, w) {
+		return
+	}
+	g := c.group
+	if w == (wish{}) && !g.Enabled() {
+		return
+	}
+	fine := true
+	refuse := func(err error) bool {
+		if err != nil && !cosched.Gone(err) { // it ended, or is not there yet
+			complain(d, name, err.Error())
+		}
+		fine = fine && err == nil
+		return err == nil
+	}
+	if _, err := p.tree.Existing(string(g), true); !refuse(err) {
+		return
+	}
+	var home cosched.Home
+	if w.home != nil {
+		home = *w.home
+	}
+	reads := func() string {
+		text, _ := os.ReadFile(g.Path(cosched.FilePreferred))
+		return strings.TrimSpace(string(text))
+	}
+	changed := reads() != home.Value
+	if changed {
+		// A home that is no use now may be of use later: it is asked for all the same.
+		note, err := p.tree.SetHome(g, home, true)
+		if refuse(err) && note != "" && !d.said[note] {
+			if d.said == nil {
+				d.said = map[string]bool{}
+			}
+			d.said[note] = true
+			p.log(name, note)
+		}
+	}
+	before, _ := g.Weights()
+	changed = changed || w.weights != nil && before != *w.weights
+	refuse(p.tree.SetWeights(g, w.weights))
+	if fine && changed {
+		p.log(name, "has "+w.String())
+	}
+	c.known, c.has, c.reads = fine, w, reads()
+}
+
+func same(a, b wish) bool {
+	return (a.home == nil) == (b.home == nil) && (a.home == nil || a.home.Value == b.home.Value) &&
+		(a.weights == nil) == (b.weights == nil) && (a.weights == nil || *a.weights == *b.weights)
+}

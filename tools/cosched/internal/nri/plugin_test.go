@@ -1,0 +1,258 @@
+package nri
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"cosched.io/cosched"
+	"cosched.io/cosched/internal/coschedtest"
+)
+
+type m = map[string]string
+
+const policyText = `
+default: auto
+classes:
+  database:
+    cpusPreferred: llc:1
+    weights: 4 1000
+  elsewhere:
+    cpusPreferred: llc:9
+    weights: 100:100
+rules:
+- namespaces: ["kube-*"]
+  class: inherit
+- namespaces: [shop, "shop-?"]
+  labels: {app: db}
+  class: database
+- labels: {app: huge}
+  class: elsewhere
+- labels: {app: plain}
+  class: inherit
+`
+
+// What a pod and its containers have when their first thread runs.
+func TestPods(t *testing.T) {
+	r := newRig(t)
+	r.startRuntime()
+	r.startPlugin(policyText)
+	const defaults = "; 100 150"
+	for _, tc := range []struct {
+		name        string
+		annotations m
+		pod         string
+		containers  m
+		refused     string
+	}{
+		{"a", nil, "auto" + defaults, m{"main": "-"}, ""},
+		{"db", nil, "4-7; 4 1000", m{"main": "-"}, ""},
+		{"db", m{"cosched.io/cpus-preferred": "0-1"}, "0-1; 4 1000", nil, ""},
+		{"db", m{"cosched.io/weights": "inherit", "cosched.io/cpus-preferred": "inherit"}, defaults, nil, ""},
+		{"plain", nil, defaults, m{"main": "-"}, ""},
+		{"b", m{"cosched.io/cpus-preferred": "llc:0", "cosched.io/weights": "1:2", "unrelated": "x", "example.com/weights": "x"}, "0-3; 1 2", m{"main": "-"}, ""},
+		// Homes of containers can only be parts of the pod's: so each has its own.
+		{"c", m{"cosched.io/cpus-preferred": "llc:0", "cpus-preferred.cosched.io/container.side": "llc:1", "weights.cosched.io/container.side": "1 2"},
+			defaults, m{"main": "0-3; 100 150", "side": "4-7; 1 2"}, ""},
+		{"d", m{"cpus-preferred.cosched.io/container.side": "inherit"}, defaults, m{"main": "auto" + defaults, "side": defaults}, ""},
+		{"e", m{"weights.cosched.io/container.side": "7 8"}, "auto" + defaults, m{"main": defaults, "side": "; 7 8"}, ""},
+		// Refused values leave what holds without them.
+		{"f", m{"cosched.io/cpus-preferred": "sometimes"}, "auto" + defaults, m{"main": "-"}, `annotation cosched.io/cpus-preferred: home "sometimes" is not`},
+		{"g", m{"cosched.io/cpus-preferred": "llc:7", "cosched.io/weights": "9 9"}, "auto; 9 9", nil, "this machine has no llc 7, only 0-1"},
+		{"h", m{"cosched.io/weights": "0 5"}, "auto" + defaults, nil, "weights are two integers"},
+		{"i", m{"cosched.io/cpu-preferred": "0-1"}, "auto" + defaults, nil, "annotation cosched.io/cpu-preferred: there are"},
+		{"j", m{"cosched.io/cluster": "No/Name"}, "auto" + defaults, nil, `"No/Name" is no name of a cluster`},
+		{"k", m{"cosched.io/cpus-preferred": "0,4000"}, defaults, nil, "names a CPU that this machine cannot have"},
+		{"l", m{"cosched.io/cpus-preferred": strings.Repeat("1,", 3000) + "1"}, "auto" + defaults, nil, "longer than 4095 bytes"},
+		{"n", m{"cosched.io/cpus-preferred": "0-1\n2\x1b[2J"}, "auto" + defaults, nil, "annotation cosched.io/cpus-preferred: "},
+		{"o", m{"cpus-preferred.cosched.io/pod": "0-1"}, "auto" + defaults, nil, "annotation cpus-preferred.cosched.io/pod: there are"},
+		{"p", m{"cluster.cosched.io/container.main": "x"}, "auto" + defaults, nil, "annotation cluster.cosched.io/container.main: there are"},
+		{"huge", nil, "; 100 100", nil, "class elsewhere: home \"llc:9\""},
+		{"q", m{"cosched.io/cpus-preferred": "8-9"}, "8-9" + defaults, nil, "none of these CPUs is online"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r.log, r.t = nil, t
+			s := r.sandbox(tc.name, tc.annotations)
+			if err := r.run(s); err != nil {
+				t.Fatal(err)
+			}
+			// Before any process is there.
+			r.is(podCgroup(tc.name), tc.pod)
+			for c := range tc.containers {
+				if _, err := r.container(s, c, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for c, want := range tc.containers {
+				r.is(containerCgroup(tc.name, c), want)
+			}
+			if tc.refused == "" {
+				r.quiet()
+			} else if n := r.count("shop/" + tc.name + ": "); r.count(tc.refused) != 1 || strings.Contains(strings.Join(r.log, ""), "\x1b") {
+				t.Errorf("%d lines, want one with %q: %q", n, tc.refused, r.log)
+			}
+			if err := r.runtime.StopPodSandbox(t.Context(), &api.StopPodSandboxRequest{Pod: s}); err != nil {
+				t.Error(err)
+			}
+			coschedtest.Remove(t, filepath.Join(r.Cgroup, podCgroup(tc.name)))
+		})
+	}
+}
+
+// A client that is not the kubelet may have no cgroup for each pod.
+func TestNoPodCgroup(t *testing.T) {
+	r := newRig(t)
+	r.startRuntime()
+	r.startPlugin("")
+	for _, parent := range []string{"", "/", "test.slice", "/kubepods.slice", "/../1-2-x", "-.slice"} {
+		s := r.sandbox("x", m{"cosched.io/cpus-preferred": "llc:1", "cosched.io/weights": "3 4"})
+		s.Linux.CgroupParent = parent
+		if err := r.run(s); err != nil {
+			t.Fatal(err)
+		}
+		c := &api.Container{Id: "c", PodSandboxId: s.Id, Name: "main", Linux: &api.LinuxContainer{CgroupsPath: "/test/c"}}
+		r.makeGroup("/test/c")
+		if err := r.runtime.StartContainer(t.Context(), &api.StartContainerRequest{Pod: s, Container: c}); err != nil {
+			t.Fatal(err)
+		}
+		r.is("/test/c", "4-7; 3 4")
+		r.is(podCgroup("x"), "-")
+		if home := r.value("/kubepods.slice"); strings.Contains(home, "4-7") {
+			t.Errorf("with %q all pods have %s", parent, home)
+		}
+		if err := r.runtime.RemovePodSandbox(t.Context(), &api.RemovePodSandboxRequest{Pod: s}); err != nil {
+			t.Error(err)
+		}
+		coschedtest.Remove(t, filepath.Join(r.Cgroup, "test"))
+	}
+}
+
+// A pod that must not run without its values does not.
+func TestOnErrorFail(t *testing.T) {
+	r := newRig(t)
+	r.startRuntime()
+	r.startPlugin("onError: fail\n")
+	err := r.run(r.sandbox("a", m{"cosched.io/cpus-preferred": "llc:9"}))
+	if err == nil || !strings.Contains(err.Error(), "no llc 9") {
+		t.Errorf("the pod runs: %v", err)
+	}
+	err = r.run(r.sandbox("b", m{"cosched.io/cpus-preferred": "4000"}))
+	if err == nil || !strings.Contains(err.Error(), "cannot have") {
+		t.Errorf("the pod runs: %v", err)
+	}
+	s := r.sandbox("c", m{"weights.cosched.io/container.main": "x", "cosched.io/weights": "1 2"})
+	if err := r.run(s); err == nil {
+		t.Error("the pod runs")
+	}
+	r.start("fine", m{"cosched.io/weights": "1 2"}, "main")
+	r.is(podCgroup("fine"), "auto; 1 2")
+}
+
+// Pods and containers that were there before the plugin, and values that are not any more.
+func TestRestarts(t *testing.T) {
+	r := newRig(t)
+	r.startRuntime()
+	s := r.start("a", m{"cosched.io/cpus-preferred": "llc:1", "cpus-preferred.cosched.io/container.side": "0"}, "main", "side")
+	r.start("db", nil, "main")
+	r.is(podCgroup("a"), "-")
+	r.startPlugin("")
+	r.becomes(containerCgroup("a", "main"), "4-7; 100 150")
+	r.becomes(containerCgroup("a", "side"), "0; 100 150")
+	r.becomes(podCgroup("db"), "auto; 100 150")
+
+	// Values stay without the plugin; the next one has another policy.
+	r.stopPlugin()
+	r.is(podCgroup("db"), "auto; 100 150")
+	r.start("late", nil)
+	r.is(podCgroup("late"), "; 100 150")
+	r.startPlugin(policyText)
+	r.becomes(podCgroup("db"), "4-7; 4 1000")
+	r.becomes(podCgroup("late"), "auto; 100 150")
+
+	// The runtime is another one now, and a pod is gone.
+	for i := range 3 {
+		r.stopRuntime()
+		r.wait("the connection is closed", func() bool { return r.count("connection was closed") > 0 })
+		delete(r.pods, "sandbox-late")
+		if i == 1 {
+			r.pods["new"] = r.sandbox("new", m{"cosched.io/weights": "5 6"})
+		}
+		r.startRuntime()
+		r.connected()
+		name := fmt.Sprint("again", i)
+		r.start(name, m{"cosched.io/cpus-preferred": "llc:0"}, "main")
+		r.is(podCgroup(name), "0-3; 100 150")
+	}
+	r.becomes(podCgroup("new"), "auto; 5 6")
+	wrote := r.wrote
+
+	// Nothing is written again that is there.
+	r.stopPlugin()
+	r.startPlugin(policyText)
+	r.becomes(podCgroup("new"), "auto; 5 6")
+	if r.wrote != wrote {
+		t.Errorf("%d homes were written again", r.wrote-wrote)
+	}
+	if _, err := r.runtime.StopContainer(t.Context(), &api.StopContainerRequest{Pod: s, Container: r.containers["a-side"]}); err != nil {
+		t.Error(err)
+	}
+}
+
+// The policy holds as soon as it is written, for pods that run too; one that is not valid
+// does not.
+func TestPolicyReload(t *testing.T) {
+	r := newRig(t)
+	r.startRuntime()
+	r.startPlugin("classes: {one: {cpusPreferred: '0-1'}}\ndefault: one\n")
+	r.start("a", nil, "main")
+	r.start("b", m{"cosched.io/weights": "1 2"}, "main")
+	r.is(podCgroup("a"), "0-1; 100 150")
+	r.policy("default: auto\n")
+	r.becomes(podCgroup("a"), "auto; 100 150")
+	r.becomes(podCgroup("b"), "auto; 1 2")
+	for _, bad := range []string{"default: none\n", "defaults: auto\n", "rules: 7\n", "\t", "classes: {x: {weights: '0 0'}}\n"} {
+		r.policy(bad)
+		r.logged(": the policy from before holds")
+		r.mu.Lock()
+		r.log = nil
+		r.mu.Unlock()
+		r.is(podCgroup("a"), "auto; 100 150")
+	}
+	r.policy("default: inherit\n")
+	r.becomes(podCgroup("a"), "; 100 150")
+	r.becomes(podCgroup("b"), "; 1 2")
+	r.start("c", nil, "main")
+	r.is(podCgroup("c"), "; 100 150") // its parent has the controller by now
+}
+
+// Values that somebody else writes, and those that were refused, are looked at again.
+func TestCheck(t *testing.T) {
+	r := newRig(t)
+	policy, err := ParsePolicy(r.Host, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := New(r.Host, r, policy, func(object, text string) { r.log = append(r.log, object+": "+text) })
+	s := r.sandbox("a", m{"cosched.io/cpus-preferred": "llc:2"})
+	if err := p.RunPodSandbox(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	r.is(podCgroup("a"), "auto; 100 150")
+	coschedtest.Replace(t, filepath.Join(r.Cgroup, podCgroup("a"), cosched.FilePreferred), "3\n")
+	p.Check()
+	r.is(podCgroup("a"), "auto; 100 150")
+	// CPUs come online: now there is such a domain.
+	coschedtest.Replace(t, filepath.Join(r.Sys, "devices/system/cpu/online"), "0-8\n")
+	cpu := filepath.Join(r.Sys, "devices/system/cpu/cpu8")
+	coschedtest.Append(t, filepath.Join(cpu, "topology/package_cpus_list"), "8\n")
+	coschedtest.Append(t, filepath.Join(cpu, "topology/physical_package_id"), "2\n")
+	coschedtest.Append(t, filepath.Join(cpu, "topology/core_cpus_list"), "8\n")
+	p.Check()
+	r.is(podCgroup("a"), "8; 100 150")
+	if r.count("no llc 2") != 1 {
+		t.Errorf("logged %q", r.log)
+	}
+}

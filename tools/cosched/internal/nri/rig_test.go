@@ -1,0 +1,422 @@
+package nri
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/adaptation"
+	"github.com/containerd/nri/pkg/api"
+	"github.com/sirupsen/logrus"
+
+	"cosched.io/cosched"
+	"cosched.io/cosched/internal/coschedtest"
+)
+
+// patience is how long a test waits for what must come at once.
+const patience = 30 * time.Second
+
+// rig is a machine with a runtime, which is NRI's own, and a kernel, where it is written to.
+type rig struct {
+	cosched.Host
+	t       *testing.T
+	dir     string
+	socket  string
+	runtime *adaptation.Adaptation
+	stop    func() // the plugin
+	hangUp  func()
+	metrics string
+
+	mu         sync.Mutex
+	pods       map[string]*api.PodSandbox
+	containers map[string]*api.Container
+	log        []string
+	wrote      int
+}
+
+func newRig(t *testing.T) *rig {
+	logrus.SetOutput(io.Discard) // the runtime's
+	// Not t.TempDir(): a socket's path can have 107 bytes.
+	dir, err := os.MkdirTemp("", "nri-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{
+		Host: coschedtest.Host(t), t: t, dir: dir, socket: filepath.Join(dir, "nri.sock"),
+		pods: map[string]*api.PodSandbox{}, containers: map[string]*api.Container{},
+	}
+	coschedtest.Replace(t, filepath.Join(r.Cgroup, "cgroup.subtree_control"), "cpu\n")
+	t.Cleanup(func() {
+		r.stopPlugin()
+		r.stopRuntime()
+		os.RemoveAll(dir)
+	})
+	return r
+}
+
+func (r *rig) startRuntime() {
+	r.t.Helper()
+	runtime, err := adaptation.New("mock", "1.0", r.synchronize,
+		func(context.Context, []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) { return nil, nil },
+		adaptation.WithPluginPath(filepath.Join(r.dir, "plugins")), adaptation.WithPluginConfigPath(filepath.Join(r.dir, "conf.d")), adaptation.WithSocketPath(r.socket+"-behind"))
+	if err == nil {
+		err = runtime.Start()
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.runtime = runtime
+	r.forward()
+}
+
+// forward is between the plugin and the runtime, which as a process of its own would close
+// its connections when it ends.
+func (r *rig) forward() {
+	l, err := net.Listen("unix", r.socket)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var mu sync.Mutex
+	open := []io.Closer{l}
+	r.hangUp = func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, c := range open {
+			c.Close()
+		}
+	}
+	go func() {
+		for {
+			plugin, err := l.Accept()
+			if err != nil {
+				return
+			}
+			behind, err := net.Dial("unix", r.socket+"-behind")
+			if err != nil {
+				plugin.Close()
+				continue
+			}
+			mu.Lock()
+			open = append(open, plugin, behind)
+			mu.Unlock()
+			for _, way := range [][2]net.Conn{{plugin, behind}, {behind, plugin}} {
+				go func() {
+					_, _ = io.Copy(way[0], way[1])
+					way[0].Close()
+				}()
+			}
+		}
+	}()
+}
+
+func (r *rig) stopRuntime() {
+	if r.runtime != nil {
+		r.hangUp()
+		r.runtime.Stop()
+		r.runtime = nil
+	}
+}
+
+func (r *rig) synchronize(ctx context.Context, f adaptation.SyncCB) error {
+	r.mu.Lock()
+	var pods []*api.PodSandbox
+	var containers []*api.Container
+	for _, p := range r.pods {
+		pods = append(pods, p)
+	}
+	for _, c := range r.containers {
+		containers = append(containers, c)
+	}
+	r.mu.Unlock()
+	_, err := f(ctx, pods, containers)
+	return err
+}
+
+// startPlugin starts it, with a policy unless that is "".
+func (r *rig) startPlugin(policy string) {
+	r.t.Helper()
+	o := Options{Socket: r.socket, Index: "90", Metrics: r.metrics}
+	if policy != "" {
+		o.Policy = r.policy(policy)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() {
+		done <- Serve(ctx, r.Host, r, o, func(object, text string) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.log = append(r.log, object+": "+strings.ReplaceAll(strings.ReplaceAll(text, r.dir, ""), r.Cgroup, ""))
+		})
+	}()
+	r.stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			r.t.Error(err)
+		}
+	}
+	r.connected()
+}
+
+// connected waits until the runtime asks the plugin, and forgets what was logged before.
+func (r *rig) connected() {
+	r.t.Helper()
+	r.logged(": connected to mock 1.0")
+	r.runtime.BlockPluginSync().Unblock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.log = nil
+}
+
+func (r *rig) stopPlugin() {
+	if r.stop != nil {
+		r.stop()
+		r.stop = nil
+	}
+}
+
+// policy writes the file as Kubernetes does: in a directory that a link names.
+func (r *rig) policy(text string) string {
+	r.t.Helper()
+	link := filepath.Join(r.dir, "policy", "..data")
+	if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
+		r.t.Fatal(err)
+	}
+	made, err := os.MkdirTemp(filepath.Dir(link), "..version")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	coschedtest.Replace(r.t, filepath.Join(made, "policy.yaml"), text)
+	if err := os.Symlink(filepath.Base(made), link+"_tmp"); err != nil {
+		r.t.Fatal(err)
+	}
+	file := filepath.Join(r.dir, "policy", "policy.yaml")
+	if err := os.Rename(link+"_tmp", link); err != nil { // at once
+		r.t.Fatal(err)
+	}
+	if err := os.Symlink("..data/policy.yaml", file); err != nil && !os.IsExist(err) {
+		r.t.Fatal(err)
+	}
+	return file
+}
+
+// makeGroup is the kernel's part of mkdir.
+func (r *rig) makeGroup(path string) {
+	r.t.Helper()
+	at := r.Cgroup
+	for part := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
+		control, _ := os.ReadFile(filepath.Join(at, "cgroup.subtree_control"))
+		at = filepath.Join(at, part)
+		if err := os.Mkdir(at, 0o755); os.IsExist(err) {
+			continue
+		} else if err != nil {
+			r.t.Fatal(err)
+		}
+		coschedtest.Replace(r.t, filepath.Join(at, "cgroup.subtree_control"), "")
+		if strings.Contains(string(control), "cosched") {
+			enable(at)
+		}
+	}
+}
+
+func enable(dir string) {
+	for file, text := range map[string]string{cosched.FilePreferred: "", cosched.FileEffective: "", cosched.FileWeights: "100 150\n"} {
+		_ = os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644)
+	}
+}
+
+// Existing is the kernel's part: the children of a cgroup that passes the controller on
+// have its files.
+func (r *rig) Existing(name string, on bool) (cosched.Group, error) {
+	if _, err := os.Stat(name); err == nil && on {
+		at := r.Cgroup
+		for part := range strings.SplitSeq(strings.TrimPrefix(filepath.Dir(name), r.Cgroup), "/") {
+			at = filepath.Join(at, part)
+			control := filepath.Join(at, "cgroup.subtree_control")
+			if text, _ := os.ReadFile(control); strings.Contains(string(text), "cosched") {
+				continue
+			}
+			_ = os.WriteFile(control, []byte("cosched\n"), 0o644)
+			children, _ := os.ReadDir(at)
+			for _, c := range children {
+				if dir := filepath.Join(at, c.Name()); c.IsDir() && !cosched.Group(dir).Enabled() {
+					enable(dir)
+				}
+			}
+		}
+	}
+	return r.Host.Existing(name, on)
+}
+
+// SetHome is a kernel that has CPUs 0 to 11.
+func (r *rig) SetHome(g cosched.Group, home cosched.Home, _ bool) (string, error) {
+	if len(home.CPUs) > 0 && home.CPUs[len(home.CPUs)-1] > 11 {
+		return "", &cosched.Problem{Status: cosched.ExitData, Text: fmt.Sprintf("%q: names a CPU that this machine cannot have", home.Value), Err: syscall.ERANGE}
+	}
+	r.mu.Lock()
+	r.wrote++
+	r.mu.Unlock()
+	effective := home.CPUs.String()
+	if home.Value == "auto" {
+		effective = "0-3"
+	}
+	_ = os.WriteFile(g.Path(cosched.FileEffective), []byte(effective+"\n"), 0o644)
+	if err := os.WriteFile(g.Path(cosched.FilePreferred), []byte(home.Value+"\n"), 0o644); err != nil {
+		return "", err
+	}
+	if len(home.CPUs) > 0 && home.CPUs[0] > 7 {
+		return "none of these CPUs is online", nil
+	}
+	return "", nil
+}
+
+func (r *rig) SetWeights(g cosched.Group, w *cosched.Weights) error {
+	value := cosched.DefaultWeights.String()
+	if w != nil {
+		value = w.String()
+	}
+	return os.WriteFile(g.Path(cosched.FileWeights), []byte(value+"\n"), 0o644)
+}
+
+// sandbox is a pod as the kubelet has it made: NAME of namespace shop.
+func (r *rig) sandbox(name string, annotations map[string]string) *api.PodSandbox {
+	r.t.Helper()
+	s := &api.PodSandbox{
+		Id: "sandbox-" + name, Name: name, Namespace: "shop", Uid: "1-2-" + name, Labels: map[string]string{"app": name}, Annotations: annotations,
+		Linux: &api.LinuxPodSandbox{CgroupParent: podCgroup(name)},
+	}
+	r.makeGroup(s.Linux.CgroupParent)
+	return s
+}
+
+func podCgroup(name string) string {
+	return "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2_" + name + ".slice"
+}
+
+// run has the runtime make a pod.
+func (r *rig) run(s *api.PodSandbox) error {
+	r.t.Helper()
+	err := r.runtime.RunPodSandbox(r.t.Context(), &api.RunPodSandboxRequest{Pod: s})
+	if err == nil {
+		r.mu.Lock()
+		r.pods[s.Id] = s
+		r.mu.Unlock()
+	}
+	return err
+}
+
+// container has the runtime make and start one in a pod, which requests thousandths of a CPU.
+func (r *rig) container(s *api.PodSandbox, name string, milli uint64) (*api.Container, error) {
+	r.t.Helper()
+	c := &api.Container{Id: s.Name + "-" + name, PodSandboxId: s.Id, Name: name, State: api.ContainerState_CONTAINER_RUNNING, Linux: &api.LinuxContainer{
+		CgroupsPath: filepath.Base(s.Linux.CgroupParent) + ":cri-containerd:" + s.Name + "-" + name,
+		Resources:   &api.LinuxResources{Cpu: &api.LinuxCPU{Shares: api.UInt64(max(2, milli*1024/1000))}},
+	}}
+	adjusted, err := r.runtime.CreateContainer(r.t.Context(), &api.CreateContainerRequest{Pod: s, Container: c})
+	if err != nil {
+		return c, err
+	}
+	if a := adjusted.GetAdjust(); a.GetLinux().GetResources().GetCpu().GetCpus() != "" || len(a.GetLinux().GetResources().GetUnified()) > 0 {
+		r.t.Errorf("the container is adjusted: %v", a)
+	}
+	r.makeGroup(containerCgroup(s.Name, name))
+	if err := r.runtime.StartContainer(r.t.Context(), &api.StartContainerRequest{Pod: s, Container: c}); err != nil {
+		return c, err
+	}
+	r.mu.Lock()
+	r.containers[c.Id] = c
+	r.mu.Unlock()
+	return c, nil
+}
+
+func containerCgroup(pod, name string) string {
+	return podCgroup(pod) + "/cri-containerd-" + pod + "-" + name + ".scope"
+}
+
+// start makes a pod and its containers, without an error.
+func (r *rig) start(name string, annotations map[string]string, containers ...string) *api.PodSandbox {
+	r.t.Helper()
+	s := r.sandbox(name, annotations)
+	if err := r.run(s); err != nil {
+		r.t.Fatal(err)
+	}
+	for _, c := range containers {
+		if _, err := r.container(s, c, 0); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// value is what a cgroup has: home; weights, or - without the controller's files.
+func (r *rig) value(cgroup string) string {
+	g := cosched.Group(filepath.Join(r.Cgroup, cgroup))
+	home, err := os.ReadFile(g.Path(cosched.FilePreferred))
+	weights, _ := os.ReadFile(g.Path(cosched.FileWeights))
+	if err != nil {
+		return "-"
+	}
+	return strings.TrimSpace(string(home)) + "; " + strings.TrimSpace(string(weights))
+}
+
+// is asserts what a cgroup has now.
+func (r *rig) is(cgroup, want string) {
+	r.t.Helper()
+	if got := r.value(cgroup); got != want {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.t.Errorf("%s: has %q, want %q; logged: %q", cgroup, got, want, r.log)
+	}
+}
+
+// becomes waits for it.
+func (r *rig) becomes(cgroup, want string) {
+	r.t.Helper()
+	r.wait(fmt.Sprintf("%s: %s", cgroup, want), func() bool { return r.value(cgroup) == want })
+}
+
+func (r *rig) wait(what string, ok func() bool) {
+	r.t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.t.Fatalf("%s: not within %v; logged: %q", what, patience, r.log)
+		}
+	}
+}
+
+// logged waits for a line of the log.
+func (r *rig) logged(line string) {
+	r.t.Helper()
+	r.wait("log: "+line, func() bool { return r.count(line) > 0 })
+}
+
+func (r *rig) count(line string) (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range r.log {
+		if strings.Contains(l, line) {
+			n++
+		}
+	}
+	return n
+}
+
+// quiet asserts that nothing was refused.
+func (r *rig) quiet() {
+	r.t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := slices.IndexFunc(r.log, func(l string) bool { return !strings.Contains(l, ": has ") && !strings.HasPrefix(l, "cluster ") }); i >= 0 {
+		r.t.Errorf("logged %q", r.log[i])
+	}
+}

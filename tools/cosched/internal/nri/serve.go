@@ -1,0 +1,311 @@
+package nri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
+	"github.com/fsnotify/fsnotify"
+
+	"cosched.io/cosched"
+)
+
+// pluginName is how the runtime, and the annotation required-plugins.noderesource.dev, call it.
+const pluginName = "cosched"
+
+// Options are what the plugin is started with.
+type Options struct {
+	Policy  string // a file, or ""
+	Socket  string
+	Index   string
+	Metrics string // HOST:PORT or unix:PATH, or ""
+	Publish string // the node's name, or ""
+}
+
+const (
+	// The runtime is tried again at once when it was restarted, as pods may start then, and
+	// seldom where there is none.
+	retryFirst = 100 * time.Millisecond
+	retryLast  = 10 * time.Second
+	// checkEvery is how late a home by name follows CPUs that come online, and how long a
+	// value that somebody else wrote holds.
+	checkEvery = time.Minute
+	// publishEvery is how old what schedulers know may be. It is what the other publisher of
+	// these objects has, node feature discovery, which takes our zones away each time.
+	publishEvery = time.Minute
+	// The runtime complains of a plugin that is gone before its answer has left.
+	lastWord = 100 * time.Millisecond
+)
+
+// nriLog takes what NRI's own code has to say: problems only.
+type nriLog struct{ log Log }
+
+func (nriLog) Debugf(context.Context, string, ...any) {}
+func (nriLog) Infof(context.Context, string, ...any)  {}
+func (l nriLog) Warnf(_ context.Context, format string, args ...any) {
+	l.log("", cosched.Printable(fmt.Sprintf(format, args...)))
+}
+func (l nriLog) Errorf(ctx context.Context, format string, args ...any) {
+	l.Warnf(ctx, format, args...)
+}
+
+// Serve works until the context ends.
+func Serve(ctx context.Context, h cosched.Host, tree Tree, o Options, log Log) error {
+	policy, err := ReadPolicy(h, o.Policy)
+	if err != nil {
+		return err
+	}
+	if err := h.HasController(); err != nil {
+		// Ending would have it started again and again.
+		log("", err.Error()+": nothing to do")
+		<-ctx.Done()
+		return nil
+	}
+	p := New(h, tree, policy, log)
+	if o.Metrics != "" {
+		stop, err := p.listen(o.Metrics)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	var publisher *Publisher
+	if o.Publish != "" {
+		if publisher, err = NewPublisher(o.Publish, os.Getenv, serviceAccount); err != nil {
+			return err
+		}
+	}
+	if o.Policy != "" {
+		w, err := fsnotify.NewWatcher()
+		if err == nil {
+			err = w.Add(filepath.Dir(o.Policy))
+		}
+		if err != nil {
+			return fail(cosched.ExitUnavailable, err, "inotify: %s: %v", filepath.Dir(o.Policy), err)
+		}
+		defer w.Close()
+		go p.watch(ctx, w, o.Policy)
+	}
+	go p.tick(ctx, publisher, o.Publish)
+	return p.connect(ctx, o)
+}
+
+// session is one connection to a runtime.
+type session struct {
+	*Plugin
+	runtime                  string
+	configured, synchronized context.Context // done when they are
+	configure, synchronize   func()
+}
+
+// Configure is called by the runtime first.
+func (s *session) Configure(_ context.Context, _, runtime, version string) (api.EventMask, error) {
+	s.runtime = runtime + " " + version
+	s.configure()
+	return 0, nil // what there are methods for
+}
+
+// Synchronize is called next.
+func (s *session) Synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+	defer s.synchronize()
+	s.log("", cosched.Printable(fmt.Sprintf("connected to %s with %d pods", s.runtime, len(pods))))
+	return s.Plugin.Synchronize(ctx, pods, containers)
+}
+
+// newSession connects to the runtime.
+func (p *Plugin) newSession(o Options, name string) (*session, func(context.Context) error, error) {
+	if err := api.CheckPluginIndex(o.Index); err != nil {
+		return nil, nil, fail(cosched.ExitUsage, err, "--index %s: two digits, as 90", o.Index)
+	}
+	s := &session{Plugin: p}
+	s.configured, s.configure = context.WithCancel(context.Background())
+	s.synchronized, s.synchronize = context.WithCancel(context.Background())
+	conn, err := net.Dial("unix", o.Socket)
+	if err != nil {
+		return nil, nil, err
+	}
+	stub, err := stub.New(s, stub.WithPluginName(name), stub.WithPluginIdx(o.Index), stub.WithConnection(conn),
+		stub.WithLogger(nriLog{p.log}), stub.WithOnClose(func() {}))
+	if err != nil {
+		conn.Close()
+		return nil, nil, fail(cosched.ExitUsage, err, "%v", err)
+	}
+	return s, func(ctx context.Context) error {
+		ended := make(chan error, 1)
+		go func() { ended <- stub.Run(ctx) }()
+		// A runtime that goes away before it has configured the plugin leaves the stub waiting.
+		select {
+		case err := <-ended:
+			return err
+		case <-s.configured.Done():
+			return <-ended
+		case <-time.After(2 * api.DefaultPluginRegistrationTimeout):
+			conn.Close()
+			return errors.New("the runtime does not answer")
+		}
+	}, nil
+}
+
+// connect keeps a connection to the runtime.
+func (p *Plugin) connect(ctx context.Context, o Options) error {
+	wait, said := retryFirst, ""
+	for {
+		s, run, err := p.newSession(o, pluginName)
+		if problem := (*cosched.Problem)(nil); errors.As(err, &problem) {
+			return err
+		}
+		if err == nil {
+			err = run(ctx)
+			select {
+			case <-s.synchronized.Done():
+				wait, said = retryFirst, ""
+				err = errors.New("the connection was closed")
+			default:
+			}
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		text := fmt.Sprintf("%s: %v: connecting again", o.Socket, err)
+		if errors.Is(err, os.ErrNotExist) {
+			text = fmt.Sprintf("%s: %v: waiting for a runtime with NRI enabled", o.Socket, os.ErrNotExist)
+		}
+		if text != said {
+			p.log("", cosched.Printable(strings.ReplaceAll(text, "\n", " ")))
+			said = text
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, retryLast)
+	}
+}
+
+// watch reads the policy again when it changes. Kubernetes changes a file of a ConfigMap by
+// a link in its directory, to another directory.
+func (p *Plugin) watch(ctx context.Context, w *fsnotify.Watcher, file string) {
+	last, _ := os.ReadFile(file)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case err, ok := <-w.Errors:
+			if !ok {
+				return
+			}
+			p.log("", fmt.Sprintf("inotify: %v", err))
+		case _, ok := <-w.Events:
+			if !ok {
+				return
+			}
+		}
+		text, err := os.ReadFile(file)
+		if err != nil || string(text) == string(last) {
+			continue // it is between two names, and will be told of
+		}
+		last = text
+		policy, err := ReadPolicy(p.host, file)
+		if err != nil {
+			p.RejectPolicy()
+			p.log("", err.Error()+": the policy from before holds")
+			continue
+		}
+		p.SetPolicy(policy)
+		p.log("", file+": this policy holds now")
+	}
+}
+
+func (p *Plugin) tick(ctx context.Context, publisher *Publisher, node string) {
+	check, publish := time.NewTicker(checkEvery), time.NewTicker(publishEvery)
+	defer check.Stop()
+	defer publish.Stop()
+	said := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-check.C:
+			p.Check()
+		case <-publish.C:
+			if publisher == nil {
+				continue
+			}
+			t, err := p.Topology(node)
+			if err == nil {
+				err = publisher.Publish(ctx, t)
+			}
+			text := ""
+			if err != nil {
+				text = cosched.Printable(err.Error())
+			}
+			if text != said && text != "" {
+				p.log("", text)
+			}
+			said = text
+		}
+	}
+}
+
+// listen answers those who collect metrics.
+func (p *Plugin) listen(at string) (stop func(), err error) {
+	network, address := "tcp", at
+	if path, ok := strings.CutPrefix(at, "unix:"); ok {
+		network, address = "unix", path
+		if _, err := net.Dial(network, path); err != nil {
+			_ = os.Remove(path) // of a plugin before this one
+		}
+	}
+	l, err := net.Listen(network, address)
+	if err != nil {
+		return nil, fail(cosched.ExitUnavailable, err, "--metrics %s: %v: give HOST:PORT or unix:PATH", at, err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/openmetrics-text; version=1.0.0; charset=utf-8")
+		p.OpenMetrics(w)
+	})
+	s := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = s.Serve(l) }()
+	return func() { _ = s.Close() }, nil
+}
+
+// Look asks the runtime once what runs, and changes nothing.
+func Look(ctx context.Context, h cosched.Host, o Options) (*Plugin, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*api.DefaultPluginRegistrationTimeout)
+	defer cancel()
+	p := New(h, nothing{}, &Policy{Default: ClassInherit}, func(string, string) {})
+	s, run, err := p.newSession(o, pluginName+"-topology")
+	if err == nil {
+		go func() {
+			<-s.synchronized.Done()
+			time.Sleep(lastWord)
+			cancel()
+		}()
+		err = run(ctx)
+		select {
+		case <-s.synchronized.Done():
+			return p, nil
+		default:
+		}
+	}
+	return nil, fail(cosched.ExitUnavailable, err, "%s: %v: start containerd or CRI-O, with NRI enabled, and be root; or give --idle", o.Socket, err)
+}
+
+// nothing is a tree that is not written to.
+type nothing struct{}
+
+func (nothing) Existing(string, bool) (cosched.Group, error) { return "", os.ErrNotExist }
+func (nothing) SetHome(cosched.Group, cosched.Home, bool) (string, error) {
+	return "", os.ErrNotExist
+}
+func (nothing) SetWeights(cosched.Group, *cosched.Weights) error { return os.ErrNotExist }
