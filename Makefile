@@ -70,7 +70,7 @@ screenshots: ## take the documentation's pictures of cosched top, in tmux
 	@cd tools/cosched && COSCHED_SCREENSHOTS=$(CURDIR)/Documentation/admin-guide $(GO) test -count=1 -run TestTerminal ./internal/command
 
 .PHONY: kernel
-kernel: coslab ## build the kernel; VARIANT=test|vanilla|off|debug|integration|all, BASE=6.12
+kernel: coslab ## build the kernel; VARIANT=test|vanilla|off|debug|integration|large|all, BASE=6.12
 	@$(if $(filter integration all,$(VARIANT)),tools/setup.sh --integration)
 	@$(COSLAB) kernel --base $(BASE) --variant $(VARIANT)
 

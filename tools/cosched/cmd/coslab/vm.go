@@ -127,13 +127,14 @@ func runVM(ctx context.Context, args []string) error {
 			return err
 		}
 	}
-	c.Kernel = *kernel
+	// Of one of one's own, nobody knows.
+	c.Kernel, c.KernelCPUs = *kernel, c.Topology.CPUs()
 	if !strings.Contains(*kernel, "/") {
 		k, err := kbuild.Build(ctx, kbuild.Options{Base: *base, Variant: *kernel})
 		if err != nil {
 			return err
 		}
-		c.Kernel = k.Image
+		c.Kernel, c.KernelCPUs = k.Image, k.CPUs
 	}
 	var machine *lab.Machine
 	if *model != "" {

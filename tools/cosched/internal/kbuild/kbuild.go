@@ -32,8 +32,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -62,6 +64,8 @@ var Variants = []Variant{
 		[]string{"base.config", "kunit.config", "cosched.config", "kunit-cosched.config", "debug.config"}},
 	{"integration", "as test, with what Debian's systemd, containers and eBPF programs need", true,
 		[]string{"base.config", "kunit.config", "cosched.config", "kunit-cosched.config", "integration.config"}},
+	{"large", "as test, for machines of up to 256 CPUs", true,
+		[]string{"base.config", "kunit.config", "cosched.config", "kunit-cosched.config", "large.config"}},
 }
 
 // FindVariant looks a variant up by name.
@@ -92,6 +96,7 @@ type Kernel struct {
 	Image     string // bzImage
 	VMLinux   string
 	Config    string // its .config
+	CPUs      int    // that it is configured for
 	SourceDir string // the source tree that it was built from; a patched one is what the last build made of it
 	BuildDir  string // its O= directory, likewise
 }
@@ -140,7 +145,7 @@ func Build(ctx context.Context, o Options) (*Kernel, error) {
 		fmt.Fprintf(b.out, "kernel: Linux %s %s is up to date\n", src.version, v.Name)
 		// The time of the last use decides what is kept.
 		now := time.Now()
-		return k, os.Chtimes(dir, now, now)
+		return k, errors.Join(k.readCPUs(), os.Chtimes(dir, now, now))
 	}
 	if v.Patched {
 		unlock, err := b.update(ctx, t)
@@ -154,7 +159,27 @@ func Build(ctx context.Context, o Options) (*Kernel, error) {
 		return nil, err
 	}
 	defer done()
-	return k, b.keep(k, dir)
+	if err := b.keep(k, dir); err != nil {
+		return nil, err
+	}
+	return k, k.readCPUs()
+}
+
+var configuredCPUs = regexp.MustCompile(`(?m)^CONFIG_NR_CPUS=(\d+)$`)
+
+// readCPUs finds out for how many CPUs the kernel is configured: in its configuration, as
+// any fragment may say so.
+func (k *Kernel) readCPUs() error {
+	text, err := os.ReadFile(k.Config)
+	if err != nil {
+		return err
+	}
+	m := configuredCPUs.FindSubmatch(text)
+	if m == nil {
+		return fmt.Errorf("%s has no CONFIG_NR_CPUS", k.Config)
+	}
+	k.CPUs, err = strconv.Atoi(string(m[1]))
+	return err
 }
 
 // kernelsKept is how many kernels stay in the cache: a day's work on four

@@ -2,6 +2,7 @@ package vm
 
 import (
 	"fmt"
+	"math/bits"
 	"strconv"
 	"strings"
 )
@@ -21,14 +22,30 @@ type Topology struct {
 	Distances [][]int `json:"distances,omitempty"`
 }
 
-// MaxCPUs is what the guests' kernels are configured for.
-const MaxCPUs = 64
+const (
+	// usualCPUs is what the guests' kernels are configured for, but for that of
+	// configs/large.config, which is for maxCPUs.
+	usualCPUs = 64
+	maxCPUs   = 256
+	// everybody is an APIC number that means all CPUs, but in x2APIC mode. That mode QEMU
+	// has from 9.0 on, without knowing the time in it where time is virtual.
+	everybody = 255
+)
 
 // defaultDistance is what firmware and QEMU say of nodes that nobody measured.
 const defaultDistance = 20
 
 // CPUs is the number of CPUs.
 func (t Topology) CPUs() int { return t.Sockets * t.Dies * t.Cores * t.Threads }
+
+// lastAPIC is the number that hardware gives the last CPU: each level has bits of its own.
+func (t Topology) lastAPIC() int {
+	id := t.Sockets - 1
+	for _, n := range []int{t.Dies, t.Cores, t.Threads} {
+		id = id<<bits.Len(uint(n-1)) | (n - 1)
+	}
+	return id
+}
 
 // LLCs lists the CPUs of each LLC domain.
 func (t Topology) LLCs() [][]int { return t.split(t.Sockets * t.Dies) }
@@ -73,8 +90,8 @@ func (t Topology) check() error {
 	case t.Sockets < 1 || t.Dies < 1 || t.Cores < 1 || t.Threads < 1:
 		return fmt.Errorf("topology: sockets, dies, cores and threads are all at least 1, not %d, %d, %d, %d",
 			t.Sockets, t.Dies, t.Cores, t.Threads)
-	case n > MaxCPUs:
-		return fmt.Errorf("topology: %d CPUs are more than the %d of the guests' kernels", n, MaxCPUs)
+	case n > maxCPUs:
+		return fmt.Errorf("topology: %d CPUs are more than the %d of the guests' largest kernel", n, maxCPUs)
 	case t.Nodes < 0 || t.Nodes > 1 && n%t.Nodes != 0:
 		return fmt.Errorf("topology: %d nodes do not divide %d CPUs evenly", t.Nodes, n)
 	}

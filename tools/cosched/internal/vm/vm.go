@@ -24,6 +24,7 @@ package vm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,12 +45,13 @@ import (
 
 // Config says what to boot and what to run in it.
 type Config struct {
-	Name     string   // shown in errors and in the name of the kept log; the program's name when empty
-	Kernel   string   // bzImage
-	Topology Topology // Find("demo").Topology, or one's own
-	MemoryMB int      // at least 64 per NUMA node; 1024 plus 16 per CPU when 0
-	Cmdline  []string // more kernel parameters
-	Online   int      // CPUs brought up at boot (maxcpus=); the rest can be put online later; 0 means all
+	Name       string   // shown in errors and in the name of the kept log; the program's name when empty
+	Kernel     string   // bzImage
+	Topology   Topology // Find("demo").Topology, or one's own
+	KernelCPUs int      // what the kernel is configured for; 64, as most of ours are, when 0
+	MemoryMB   int      // at least 64 per NUMA node; 1024 plus 16 per CPU when 0
+	Cmdline    []string // more kernel parameters
+	Online     int      // CPUs brought up at boot (maxcpus=); the rest can be put online later; 0 means all
 	// Virtual runs the guest in parallel virtual time, on the QEMU that `make lab`
 	// builds (and this does when it is not there yet).
 	Virtual  *VirtualTime
@@ -163,6 +165,13 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	}
 	if err := c.Topology.check(); err != nil {
 		return nil, fmt.Errorf("guest %s: %w", c.Name, err)
+	}
+	// A kernel would leave out the others, and say so where nobody looks.
+	if n, most := c.Topology.CPUs(), cmp.Or(c.KernelCPUs, usualCPUs); n > most {
+		return nil, fmt.Errorf("guest %s: its kernel is for %d CPUs, not %d: take the variant large", c.Name, most, n)
+	}
+	if c.Topology.lastAPIC() >= everybody && (c.Online == 0 || c.Online > everybody) {
+		return nil, fmt.Errorf("guest %s: the CPU with APIC number %d cannot be used: bring up %d CPUs (--online)", c.Name, everybody, everybody)
 	}
 	dir, err := os.MkdirTemp("", "coslab-vm-")
 	if err != nil {

@@ -39,7 +39,8 @@ func TestParseTopology(t *testing.T) {
 		{"2,1,2", "is not SOCKETS"},
 		{"2,1,x,1", "not a number"},
 		{"0,1,2,1", "at least 1"},
-		{"4,4,4,2", "more than the 64"},
+		{"4,8,8,1", ""},
+		{"4,8,8,2", "more than the 256"},
 		{"3,1,1,1,2", "do not divide"},
 		{"2,1,2,1,2,10", "distance 10"},
 	}
@@ -52,6 +53,30 @@ func TestParseTopology(t *testing.T) {
 	bad := Topology{Sockets: 2, Dies: 1, Cores: 1, Threads: 1, Nodes: 2, Distances: [][]int{{10, 20}, {20, 11}}}
 	if err := bad.check(); err == nil {
 		t.Error("a node at distance 11 from itself is accepted")
+	}
+}
+
+// The levels of a topology have bits of their own in a CPU's number.
+func TestLastAPIC(t *testing.T) {
+	for in, want := range map[string]int{"1,1,1,1": 0, "2,1,2,2": 7, "2,1,22,1": 53, "4,4,4,1": 63, "1,3,3,3": 42, "4,8,8,1": 255} {
+		p, err := ParseTopology(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.lastAPIC(); got != want {
+			t.Errorf("the last CPU of %s has number %d, want %d", in, got, want)
+		}
+	}
+}
+
+func TestMoreCPUsThanThereCanBe(t *testing.T) {
+	c := Config{Topology: Topology{Sockets: 4, Dies: 8, Cores: 8, Threads: 1}, Command: []string{"true"}}
+	if _, err := Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), "64 CPUs, not 256") {
+		t.Errorf("256 CPUs on a kernel for 64: %v", err)
+	}
+	c.KernelCPUs = 256
+	if _, err := Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), "bring up 255") {
+		t.Errorf("256 CPUs on one for as many: %v", err)
 	}
 }
 
