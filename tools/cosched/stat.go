@@ -49,6 +49,7 @@ var StatFields = []StatField{
 func ParseStat(text []byte) (Stat, error) {
 	var s Stat
 	seen := 0 // a bit for each field
+	next := 0 // they come in this order
 	for line := range bytes.Lines(text) {
 		line = bytes.TrimSpace(line)
 		if len(line) == 0 {
@@ -58,10 +59,14 @@ func ParseStat(text []byte) (Stat, error) {
 		if !ok {
 			return Stat{}, fmt.Errorf("line %q: want KEY VALUE", line)
 		}
-		i := slices.IndexFunc(StatFields, func(f StatField) bool { return f.Key == string(key) })
+		i := next
+		if i == len(StatFields) || StatFields[i].Key != string(key) {
+			i = slices.IndexFunc(StatFields, func(f StatField) bool { return f.Key == string(key) })
+		}
 		if i < 0 {
 			continue
 		}
+		next = i + 1
 		if seen&(1<<i) != 0 {
 			return Stat{}, fmt.Errorf("%s is there twice", key)
 		}
@@ -92,6 +97,14 @@ func (s Stat) Sub(before Stat) Stat {
 func (s Stat) Add(o Stat) Stat {
 	for _, f := range StatFields {
 		*f.Of(&s) += *f.Of(&o)
+	}
+	return s
+}
+
+// AtLeast gives the larger counters of two.
+func (s Stat) AtLeast(o Stat) Stat {
+	for _, f := range StatFields {
+		*f.Of(&s) = max(*f.Of(&s), *f.Of(&o))
 	}
 	return s
 }

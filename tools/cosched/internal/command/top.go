@@ -2,6 +2,7 @@ package command
 
 import (
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -89,6 +90,8 @@ run on. On other than a terminal it prints tables, as cosched stat --watch does,
 				src.name = args[0]
 			}
 			s.OnDemand = !asJSON
+			// It does one thing at a time; collecting garbage is not to take each CPU that idles.
+			runtime.GOMAXPROCS(2)
 			if !asJSON && !asText && terminal(cmd) {
 				return top.Run(src, top.Options{Filter: c.filter, Order: order, Reverse: c.reverse, Count: p.count})
 			}

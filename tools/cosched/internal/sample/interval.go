@@ -125,7 +125,7 @@ func Between(was, now *Sample) *Interval {
 // comparePaths orders paths as a walk of the tree does: what is below a cgroup follows it,
 // before its neighbours.
 func comparePaths(a, b string) int {
-	for {
+	for a != b { // most are the same
 		x, arest, amore := strings.Cut(a, "/")
 		y, brest, bmore := strings.Cut(b, "/")
 		switch {
@@ -136,6 +136,7 @@ func comparePaths(a, b string) int {
 		}
 		a, b = arest, brest
 	}
+	return 0
 }
 
 // use compares a cluster with earlier counters.

@@ -117,6 +117,53 @@ func TestReadAgain(t *testing.T) {
 	}
 }
 
+// The total, which takes the kernel as long as all clusters do, is read again only where the
+// clusters do not say what it is.
+func TestTotal(t *testing.T) {
+	l := coschedtest.NewLarge(t, t.TempDir(), 10, 8, 4)
+	base := filepath.Join(l.Cgroup, "cosched")
+	set := func(file string, spilled uint64) {
+		t.Helper()
+		var text strings.Builder
+		for _, f := range cosched.StatFields {
+			fmt.Fprintf(&text, "%s %d\n", f.Key, *f.Of(&cosched.Stat{WakeupsSpilled: spilled}))
+		}
+		coschedtest.Replace(t, filepath.Join(base, file), text.String())
+	}
+	for i := range 10 {
+		set(fmt.Sprintf("cluster%04d/cosched.stat", i), 100)
+	}
+	set("cosched.stat", 1007) // 7 of clusters that are no more
+	coschedtest.Replace(t, filepath.Join(base, "cgroup.threads"), "")
+	s := open(t, l.Host, "")
+	s.OnDemand = true
+	total := func(want uint64) {
+		t.Helper()
+		if got := read(t, s).Total.Stat.WakeupsSpilled; got != want {
+			t.Errorf("the total is %d, want %d", got, want)
+		}
+	}
+	total(1007)
+	set("cosched.stat", 5000) // not looked at
+	total(1007)
+	set("cluster0003/cosched.stat", 130)
+	total(1037)
+	set("cluster0003/cosched.stat", 90) // made anew
+	total(1037)
+	coschedtest.Replace(t, filepath.Join(base, "cgroup.threads"), "1\n")
+	total(5000)
+	coschedtest.Replace(t, filepath.Join(base, "cgroup.threads"), "")
+	set("cosched.stat", 6000)
+	total(5000)
+	coschedtest.Replace(t, filepath.Join(base, "cgroup.stat"), "nr_descendants 11\n")
+	total(6000)
+	set("cosched.stat", 5500) // read a little late the last time
+	coschedtest.Replace(t, filepath.Join(base, "cgroup.stat"), "nr_descendants 10\n")
+	total(6000)
+	s.OnDemand = false
+	total(5500)
+}
+
 // The kernel's count of cgroups says when to look for others; without a change of it, they
 // are found all the same a little later.
 func TestReadTree(t *testing.T) {
@@ -311,6 +358,7 @@ func BenchmarkRead(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer s.Close()
+	s.OnDemand = true // as cosched top does
 	var was *sample.Sample
 	b.ReportAllocs()
 	for b.Loop() {

@@ -32,8 +32,9 @@ type Sampler struct {
 	top  cosched.Group
 	self bool // the top is one of the clusters
 
-	groups []*group // in the order in which they are shown
-	total  *group   // the top's figures, where it has any
+	groups []*group      // in the order in which they are shown
+	total  *group        // the top's figures, where it has any
+	rest   *cosched.Stat // what these are beyond the sum of the clusters, if that is known
 	rounds int
 	tree   []byte // cgroup.stat of the top when the tree was last read
 	turn   int    // whose other files are next
@@ -52,11 +53,13 @@ type group struct {
 }
 
 const (
-	// slow is how many clusters' slowly changing files (home, weights, threads) are read
-	// each time: all of an ordinary host's, so that they are never old. Of 1,000 clusters,
-	// which makes 400 files of 10 us, they are at most 10 samples old; a home that changed
-	// shows in the counters and is read at once.
-	slow = 100
+	// few clusters, as an ordinary host has, have their slowly changing files (home,
+	// weights, threads) read each time, so that these are never old. Of more it is slow of
+	// them at a time, which makes 100 files of 10 us, a fiftieth of the budget: of 1,000
+	// they are at most 40 samples old. A home that changed shows in the counters and is
+	// read at once.
+	few  = 100
+	slow = 25
 	// rescan is after how many samples the tree is read though the number of cgroups in it
 	// is the same: for cgroups that were given the controller meanwhile.
 	rescan = 10
@@ -97,7 +100,7 @@ func (s *Sampler) Close() {
 	if s.total != nil {
 		s.close(s.total)
 	}
-	s.groups, s.total, s.tree = nil, nil, nil
+	s.groups, s.total, s.tree, s.rest = nil, nil, nil, nil
 }
 
 func (s *Sampler) close(g *group) {
@@ -128,8 +131,12 @@ func (s *Sampler) Read() (*Sample, error) {
 		return nil, err
 	}
 	var a arena
+	turns := slow
+	if len(s.groups) <= few {
+		turns = few
+	}
 	for i, g := range s.groups {
-		due := (i-s.turn+len(s.groups))%len(s.groups) < slow
+		due := (i-s.turn+len(s.groups))%len(s.groups) < turns
 		// One says what domains there are.
 		load := !s.OnDemand || a.domains == nil
 		err := s.readGroup(g, &a, due, load)
@@ -146,16 +153,12 @@ func (s *Sampler) Read() (*Sample, error) {
 		now.Clusters = append(now.Clusters, g.Cluster)
 	}
 	if len(s.groups) > 0 {
-		s.turn = (s.turn + slow) % len(s.groups)
+		s.turn = (s.turn + turns) % len(s.groups)
 	}
-	if s.total != nil {
-		err := s.readFigures(s.total, &a, !s.OnDemand)
-		if err != nil && !cosched.Gone(err) {
-			return nil, s.host.ReadProblem(s.total.path, err)
-		}
-		now.Total = s.total.Figures
-	} else {
+	if s.total == nil {
 		now.Total = sum(now.Clusters)
+	} else if err := s.readTotal(now, &a); err != nil {
+		return nil, s.host.ReadProblem(s.total.path, err)
 	}
 	s.domains = a.domains
 	now.LLCs = a.domains
@@ -168,6 +171,49 @@ func (s *Sampler) Read() (*Sample, error) {
 		now.LLCs = append([]cosched.CPUs{}, llcs...)
 	}
 	return now, nil
+}
+
+// readTotal reads the top's figures, for which the kernel adds up those of all cgroups below
+// it once more: as much work as all of them are. So what they are beyond the sum of the
+// clusters is kept, unless it changes: with a cluster that was removed, and with threads in
+// the top itself.
+func (s *Sampler) readTotal(now *Sample, a *arena) error {
+	if !s.OnDemand {
+		err := s.readFigures(s.total, a, true)
+		now.Total = s.total.Figures
+		return notGone(err)
+	}
+	was, clusters := s.total.Stat, sum(now.Clusters).Stat
+	if s.rest != nil {
+		if text, err := s.readFile(s.top.Path("cgroup.threads")); err == nil && len(text) == 0 {
+			s.total.Stat = clusters.Add(*s.rest).AtLeast(was)
+			now.Total = s.total.Figures
+			return nil
+		}
+	}
+	s.rest = nil
+	if err := s.readFigures(s.total, a, false); err != nil {
+		now.Total = s.total.Figures
+		return notGone(err)
+	}
+	// The clusters were read a little earlier, so some of the rest is what they did since:
+	// without it the next one could be less.
+	if s.total.known {
+		s.total.Stat = s.total.Stat.AtLeast(was)
+	}
+	s.total.known = true // until it was made anew
+	rest := s.total.Stat.AtLeast(clusters).Sub(clusters)
+	s.rest = &rest
+	now.Total = s.total.Figures
+	return nil
+}
+
+// notGone leaves out that a cgroup is gone.
+func notGone(err error) error {
+	if cosched.Gone(err) {
+		return nil
+	}
+	return err
 }
 
 func (s *Sampler) gone(err error) error {
@@ -213,6 +259,9 @@ func (s *Sampler) readTree() error {
 	if err == nil && s.tree != nil && bytes.Equal(count, s.tree) && s.rounds%rescan != 0 {
 		return nil
 	}
+	if err != nil || !bytes.Equal(count, s.tree) {
+		s.rest = nil
+	}
 	s.tree = nil
 	if err == nil {
 		s.tree = bytes.Clone(count)
@@ -246,6 +295,11 @@ func (s *Sampler) readTree() error {
 
 // walk adds the clusters below a cgroup, in the order of their names.
 func (s *Sampler) walk(g cosched.Group, known map[cosched.Group]*group) error {
+	// Links are those from above, from itself and from each below: most have none there.
+	var st unix.Stat_t
+	if unix.Stat(string(g), &st) == nil && st.Nlink == 2 {
+		return nil
+	}
 	entries, err := os.ReadDir(string(g))
 	if err != nil {
 		return err
@@ -451,7 +505,7 @@ func (s *Sampler) readCPUs(now *Sample) error {
 // has lost its cgroup is opened again, as the cgroup may have been made again.
 func (s *Sampler) readOpen(g *group, fd *int, file string) ([]byte, error) {
 	if *fd >= 0 {
-		text, err := s.read(*fd)
+		text, err := s.read(*fd, true)
 		if err == nil {
 			return text, nil
 		}
@@ -471,7 +525,7 @@ func (s *Sampler) readOpen(g *group, fd *int, file string) ([]byte, error) {
 	}
 	*fd = opened
 	s.room--
-	text, err := s.read(*fd)
+	text, err := s.read(*fd, true)
 	if err != nil {
 		return nil, &fs.PathError{Op: "read", Path: path, Err: err}
 	}
@@ -484,15 +538,16 @@ func (s *Sampler) readFile(path string) ([]byte, error) {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer unix.Close(fd)
-	text, err := s.read(fd)
+	text, err := s.read(fd, false)
 	if err != nil {
 		return nil, &fs.PathError{Op: "read", Path: path, Err: err}
 	}
 	return text, nil
 }
 
-// read reads a whole file into the one buffer, which the next read overwrites.
-func (s *Sampler) read(fd int) ([]byte, error) {
+// read reads a whole file into the one buffer, which the next read overwrites. One that the
+// kernel makes as a piece, not line by line, has ended where there is room left.
+func (s *Sampler) read(fd int, piece bool) ([]byte, error) {
 	for n := 0; ; {
 		m, err := unix.Pread(fd, s.buf[n:], int64(n))
 		if errors.Is(err, unix.EINTR) {
@@ -501,7 +556,7 @@ func (s *Sampler) read(fd int) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if n += m; m == 0 {
+		if n += m; m == 0 || piece && n < len(s.buf) {
 			return s.buf[:n], nil
 		}
 		if n == len(s.buf) {
