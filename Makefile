@@ -82,6 +82,11 @@ lab: coslab ## build QEMU with parallel virtual time, for exact and repeatable g
 demo: coslab ## watch clusters keep their home on 16 CPUs
 	@$(COSLAB) demo
 
+.PHONY: detect-cost
+detect-cost: coslab ## measure from outside what cosched detect costs a program, as root; 5 minutes, results in out/detect-cost.json
+	@mkdir -p out
+	@$(COSLAB) cost --out out/detect-cost.json
+
 .PHONY: bench-quick
 bench-quick: coslab ## measure placement policies on machine models, three workloads; results in out/bench/quick
 	@$(COSLAB) bench --base $(BASE) --suite quick --out out/bench/quick

@@ -12,11 +12,17 @@
  *   share pipelines MS   2 pipelines of 4 processes through pipes, 1 through loopback TCP
  *   share many MS LOOPS  64 groups of 4 threads, with LOOPS of work between two locks; prints
  *                        how often locks were taken, and the CPU time it took in us
+ *   share steady LOOPS MS  the same as many, until nobody reads what it prints each MS: the
+ *                        time, how often locks were taken until then, and the CPU time, in ns
+ *   share speed BURST MS prints the same of loops that take no lock: a thread on each CPU works
+ *                        now and then, BURST loops
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdalign.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,9 +42,12 @@
 #define STAGES		4
 
 static pthread_mutex_t *locks;
-static uint64_t cpu_ns, end_ns;
+static uint64_t cpu_ns, end_ns, speed_ns;
 static long loops = 1000;
-static uint64_t taken[MANY * WORKERS];
+/* Written by a thread each, and read while it runs. */
+static struct {
+	alignas(64) uint64_t n;
+} taken[MANY * WORKERS];
 
 static uint64_t now_ns(clockid_t clock)
 {
@@ -50,6 +59,9 @@ static uint64_t now_ns(clockid_t clock)
 
 static int ended(void)
 {
+	/* Asking for the CPU time of that many threads is work, too. */
+	if (cpu_ns == UINT64_MAX)
+		return 0;
 	return now_ns(CLOCK_PROCESS_CPUTIME_ID) >= cpu_ns || now_ns(CLOCK_MONOTONIC) >= end_ns;
 }
 
@@ -78,19 +90,17 @@ static void work(void)
 /* Takes one lock, or any, and rests now and then so that all get their turn. */
 static void use(int lock, unsigned int seed, uint64_t *count)
 {
-	uint64_t n;
-
-	for (n = 0; n % 64 || !ended(); n++) {
+	for (uint64_t n = 0; n % 64 || !ended(); n++) {
 		pthread_mutex_t *m = &locks[lock >= 0 ? lock : rand_r(&seed) % LOCKS];
 
 		pthread_mutex_lock(m);
 		work();
 		pthread_mutex_unlock(m);
 		work();
+		__atomic_store_n(count, n + 1, __ATOMIC_RELAXED);
 		if (n % 1024 == 0)
 			usleep(1000);
 	}
-	*count = n;
 }
 
 static void *in_group(void *arg)
@@ -98,7 +108,7 @@ static void *in_group(void *arg)
 	long nr = (long)arg;
 
 	be('w', nr / WORKERS);
-	use(nr / WORKERS, 0, &taken[nr]);
+	use(nr / WORKERS, 0, &taken[nr].n);
 	return NULL;
 }
 
@@ -107,7 +117,7 @@ static void *alike(void *arg)
 	long nr = (long)arg;
 
 	be('a', 0);
-	use(-1, nr + 1, &taken[nr]);
+	use(-1, nr + 1, &taken[nr].n);
 	return NULL;
 }
 
@@ -126,11 +136,69 @@ static void add_threads(const sigset_t *signals, long nr)
 
 	while (!ended())
 		if (sigtimedwait(signals, NULL, &wait) == SIGUSR1 && nr < MANY * WORKERS)
-			check(!pthread_create(&thread, NULL, in_first, &taken[nr++]),
+			check(!pthread_create(&thread, NULL, in_first, &taken[nr++].n),
 			      "pthread_create");
 }
 
-static void run_threads(void *(*f)(void *), long nr, int late)
+static uint64_t all_taken(void)
+{
+	uint64_t sum = 0;
+
+	for (int i = 0; i < MANY * WORKERS; i++)
+		sum += __atomic_load_n(&taken[i].n, __ATOMIC_RELAXED);
+	return sum;
+}
+
+/* Lets the calling thread run when it is its time, if that is allowed. */
+static void hurry(void)
+{
+	struct sched_param first = { .sched_priority = 1 };
+
+	sched_setscheduler(0, SCHED_FIFO, &first);
+}
+
+/* Ends when it cannot print any more. */
+static void report(long ms, int speed)
+{
+	struct timespec wait = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
+	uint64_t ns;
+
+	hurry();
+	do {
+		nanosleep(&wait, NULL);
+		ns = speed ? __atomic_load_n(&speed_ns, __ATOMIC_RELAXED) :
+			     now_ns(CLOCK_PROCESS_CPUTIME_ID);
+	} while (printf("%lu %lu %lu\n", now_ns(CLOCK_MONOTONIC), all_taken(), ns) > 0 &&
+		 !fflush(stdout));
+	exit(0);
+}
+
+/*
+ * Only the CPU time of the loops counts, not that of the calls around them, which may
+ * be watched.
+ */
+static void *in_bursts(void *arg)
+{
+	long nr = (long)arg;
+	uint64_t ns;
+	cpu_set_t cpus;
+
+	CPU_ZERO(&cpus);
+	CPU_SET(nr, &cpus);
+	if (sched_setaffinity(0, sizeof(cpus), &cpus))
+		return NULL;	/* none of ours */
+	hurry();
+	for (;;) {
+		ns = now_ns(CLOCK_THREAD_CPUTIME_ID);
+		work();
+		ns = now_ns(CLOCK_THREAD_CPUTIME_ID) - ns;
+		__atomic_fetch_add(&speed_ns, ns, __ATOMIC_RELAXED);
+		__atomic_store_n(&taken[nr].n, taken[nr].n + loops, __ATOMIC_RELAXED);
+		usleep(10000);
+	}
+}
+
+static void run_threads(void *(*f)(void *), long nr, int late, long every)
 {
 	pthread_t threads[MANY * WORKERS];
 	sigset_t signals;
@@ -145,6 +213,8 @@ static void run_threads(void *(*f)(void *), long nr, int late)
 		check(!pthread_create(&threads[i], NULL, f, (void *)i), "pthread_create");
 	if (late)
 		add_threads(&signals, nr);
+	if (every)
+		report(every, f == in_bursts);
 	for (long i = 0; i < nr; i++)
 		pthread_join(threads[i], NULL);
 }
@@ -172,7 +242,7 @@ static void run_processes(void)
 		locks = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 		check(locks != MAP_FAILED, "mmap");
 		be('w', i / WORKERS);
-		use(i / WORKERS, 0, taken);
+		use(i / WORKERS, 0, &taken[0].n);
 		exit(0);
 	}
 }
@@ -241,8 +311,8 @@ static void run_pipeline(char kind, int nr, int tcp)
 
 int main(int argc, char **argv)
 {
-	uint64_t sum = 0;
 	struct rusage r;
+	long cpus;
 
 	if (argc < 3)
 		return 2;
@@ -250,13 +320,13 @@ int main(int argc, char **argv)
 	cpu_ns = atol(argv[2]) * 1000000ull;
 	end_ns = now_ns(CLOCK_MONOTONIC) + 60 * 1000000000ull;
 	if (!strcmp(argv[1], "threads")) {
-		run_threads(in_group, GROUPS * WORKERS, 0);
+		run_threads(in_group, GROUPS * WORKERS, 0, 0);
 	} else if (!strcmp(argv[1], "late")) {
-		run_threads(in_group, GROUPS * WORKERS, 1);
+		run_threads(in_group, GROUPS * WORKERS, 1, 0);
 	} else if (!strcmp(argv[1], "processes")) {
 		run_processes();
 	} else if (!strcmp(argv[1], "alike")) {
-		run_threads(alike, GROUPS * WORKERS, 0);
+		run_threads(alike, GROUPS * WORKERS, 0, 0);
 	} else if (!strcmp(argv[1], "pipelines")) {
 		cpu_ns /= 3 * STAGES;
 		run_pipeline('p', 0, 0);
@@ -264,13 +334,21 @@ int main(int argc, char **argv)
 		run_pipeline('t', 2, 1);
 	} else if (!strcmp(argv[1], "many") && argc == 4) {
 		loops = atol(argv[3]);
-		run_threads(in_group, MANY * WORKERS, 0);
-		for (int i = 0; i < MANY * WORKERS; i++)
-			sum += taken[i];
+		run_threads(in_group, MANY * WORKERS, 0, 0);
 		getrusage(RUSAGE_SELF, &r);
-		printf("locks %lu cpu_us %lu\n", sum,
+		printf("locks %lu cpu_us %lu\n", all_taken(),
 		       (r.ru_utime.tv_sec + r.ru_stime.tv_sec) * 1000000ul +
 		       r.ru_utime.tv_usec + r.ru_stime.tv_usec);
+	} else if (!strcmp(argv[1], "steady") && argc == 4) {
+		loops = atol(argv[2]);
+		cpu_ns = UINT64_MAX;
+		run_threads(in_group, MANY * WORKERS, 0, atol(argv[3]));
+	} else if (!strcmp(argv[1], "speed") && argc == 4) {
+		loops = atol(argv[2]);
+		cpus = sysconf(_SC_NPROCESSORS_CONF);
+		if (cpus > MANY * WORKERS)
+			cpus = MANY * WORKERS;
+		run_threads(in_bursts, cpus, 0, atol(argv[3]));
 	} else {
 		return 2;
 	}
