@@ -269,6 +269,9 @@ func (l *looks) look(all *detect.Sample, halves [2]*detect.Sample, o detect.Over
 	l.n++
 	var r *detect.Report
 	detect.Leisurely(func() { r = detect.Find(all, halves) })
+	if err := o.UpdateOwn(); err != nil {
+		return err
+	}
 	changes := l.tracker.Update(r.Groups, l.alive)
 	if l.d.apply != "" {
 		if err := l.clusters.Apply(changes, l.tracker.Groups()); err != nil {

@@ -595,11 +595,9 @@ func (c *Collector) Run(ctx context.Context, interval time.Duration, give func(*
 			if err != nil {
 				return err
 			}
-			var own unix.Rusage
-			if err := unix.Getrusage(unix.RUSAGE_SELF, &own); err != nil {
+			if err := o.UpdateOwn(); err != nil {
 				return err
 			}
-			o.Own = time.Duration(own.Utime.Nano() + own.Stime.Nano())
 			give(s, *o)
 			given = now
 		}

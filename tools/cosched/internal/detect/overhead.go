@@ -1,6 +1,10 @@
 package detect
 
-import "time"
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
 
 // Overhead is what observing cost those who were observed.
 type Overhead struct {
@@ -21,6 +25,15 @@ type Overhead struct {
 	EventsOpen  time.Duration `json:"events_watched_ns"`
 
 	Own time.Duration `json:"own_cpu_ns"` // CPU time of cosched itself
+}
+
+// UpdateOwn brings it up to date: finding groups takes longer than observing where there
+// are many threads.
+func (o *Overhead) UpdateOwn() error {
+	var own unix.Rusage
+	err := unix.Getrusage(unix.RUSAGE_SELF, &own)
+	o.Own = time.Duration(own.Utime.Nano() + own.Stime.Nano())
+	return err
 }
 
 // Cost is CPU time that the observed processes lost.
