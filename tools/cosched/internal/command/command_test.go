@@ -2,6 +2,7 @@ package command
 
 import (
 	"bytes"
+	"debug/elf"
 	"encoding/json"
 	"errors"
 	"os"
@@ -500,6 +501,26 @@ func TestStart(t *testing.T) {
 		t.Logf("%s: %v", verb, best)
 		if best > limit {
 			t.Errorf("%s takes %v of a CPU to start, want at most %v", verb, best, limit)
+		}
+	}
+}
+
+// What is installed is one file: it asks for no other.
+func TestStatic(t *testing.T) {
+	for _, name := range []string{"cosched", "coschedd", "cosched-nri"} {
+		f, err := elf.Open(build(t, "cosched.io/cosched/cmd/"+name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		libraries, err := f.ImportedLibraries()
+		if err != nil || len(libraries) > 0 {
+			t.Errorf("%s needs %v, %v", name, libraries, err)
+		}
+		for _, p := range f.Progs {
+			if p.Type == elf.PT_INTERP {
+				t.Errorf("%s needs a loader", name)
+			}
 		}
 	}
 }
