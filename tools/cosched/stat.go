@@ -3,8 +3,8 @@ package cosched
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"slices"
-	"strconv"
 )
 
 // Stat is the content of cosched.stat. Times are in microseconds. A cgroup's
@@ -71,8 +71,8 @@ func ParseStat(text []byte) (Stat, error) {
 			return Stat{}, fmt.Errorf("%s is there twice", key)
 		}
 		seen |= 1 << i
-		n, err := strconv.ParseUint(string(val), 10, 64)
-		if err != nil {
+		n, ok := counter(val)
+		if !ok {
 			return Stat{}, fmt.Errorf("line %q: %q is not a number", line, val)
 		}
 		*StatFields[i].Of(&s) = n
@@ -83,6 +83,18 @@ func ParseStat(text []byte) (Stat, error) {
 		}
 	}
 	return s, nil
+}
+
+// counter parses a number, as strconv.ParseUint does without making a string of it.
+func counter(text []byte) (n uint64, ok bool) {
+	for _, c := range text {
+		d := uint64(c - '0')
+		if c < '0' || c > '9' || n > (math.MaxUint64-d)/10 {
+			return 0, false
+		}
+		n = 10*n + d
+	}
+	return n, len(text) > 0
 }
 
 // Sub gives what was counted since an earlier reading.

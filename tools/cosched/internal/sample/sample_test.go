@@ -351,6 +351,40 @@ func TestLoadOnDemand(t *testing.T) {
 	}
 }
 
+// On many CPUs, clusters whose load is shown take turns; none waits for longer than it takes
+// all of them.
+func TestLoadInTurn(t *testing.T) {
+	const n, cpus, turns = 40, 256, 3 // 40 x 256 / 4096, rounded up
+	l := coschedtest.NewLarge(t, t.TempDir(), n, cpus, 8)
+	s := open(t, l.Host, "")
+	s.OnDemand = true
+	age := make([]int, n)
+	var was [n][]cosched.CPULoad
+	for round := range 5 * turns {
+		v := sample.Between(nil, read(t, s))
+		fresh := 0
+		for i := range v.Clusters {
+			u := &v.Clusters[i]
+			u.LLCs = nil // of the first, which says what domains there are
+			if err := s.Load(u); err != nil || len(u.Load) == 0 {
+				t.Fatalf("round %d, %s: %v, %+v", round, u.Name, err, u.Load)
+			}
+			if age[i]++; !reflect.DeepEqual(u.Load, was[i]) {
+				age[i], was[i] = 0, u.Load
+				fresh++
+			}
+			if age[i] >= turns {
+				t.Errorf("round %d: the load of %s is %d samples old", round, u.Name, age[i])
+			}
+		}
+		// First all of them are new, then it is not known yet how many are asked for.
+		if round > turns && fresh > n/turns+1 {
+			t.Errorf("round %d: %d of %d were read", round, fresh, n)
+		}
+		l.Step(t)
+	}
+}
+
 func BenchmarkRead(b *testing.B) {
 	l := coschedtest.NewLarge(b, b.TempDir(), 1000, 256, 8)
 	s, err := sample.New(l.Host, "")

@@ -38,6 +38,9 @@ type Sampler struct {
 	rounds int
 	tree   []byte // cgroup.stat of the top when the tree was last read
 	turn   int    // whose other files are next
+	shown  int    // clusters whose load was asked for since the last sample
+	every  int    // how many samples one stays as it is
+	cpus   int    // of the last sample
 	// domains are those of the last sample.
 	domains []cosched.CPUs
 	room    int // how many files more may stay open
@@ -48,8 +51,10 @@ type Sampler struct {
 type group struct {
 	path cosched.Group
 	Cluster
-	stat, load int  // file descriptors, closed when negative
-	known      bool // the other files were read
+	stat, load int     // file descriptors, closed when negative
+	known      bool    // the other files were read
+	seen       Figures // its load when it was last asked for, at
+	loaded     int     // that round, if ever
 }
 
 const (
@@ -60,6 +65,10 @@ const (
 	// read at once.
 	few  = 100
 	slow = 25
+	// looks is how many CPUs the kernel may look at for the load of what is shown, each time:
+	// at 1 us or more for each, with its lock, a tenth of the budget. On 64 CPUs that are
+	// 64 clusters, more than a screen has lines; on 256 the lines take turns.
+	looks = 4096
 	// rescan is after how many samples the tree is read though the number of cgroups in it
 	// is the same: for cgroups that were given the controller meanwhile.
 	rescan = 10
@@ -126,10 +135,13 @@ func (s *Sampler) Read() (*Sample, error) {
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
 		return nil, os.NewSyscallError("clock_gettime", err)
 	}
+	s.every = max(1, (s.shown*s.cpus+looks-1)/looks)
+	s.shown = 0
 	now := &Sample{Time: time.Now(), Monotonic: uint64(ts.Nano() / 1000), Clusters: make([]Cluster, 0, len(s.groups))}
 	if err := s.readCPUs(now); err != nil {
 		return nil, err
 	}
+	s.cpus = len(now.CPUs)
 	var a arena
 	turns := slow
 	if len(s.groups) <= few {
@@ -384,8 +396,8 @@ func (s *Sampler) readGroup(g *group, a *arena, due, load bool) error {
 	return nil
 }
 
-// Load fills in the load of a cluster as it is now. It does nothing where it
-// is filled in, and where the cluster is gone.
+// Load fills in the load of a cluster as it is now, or was some samples before where many
+// are asked for. It does nothing where it is filled in, and where the cluster is gone.
 func (s *Sampler) Load(u *Use) error {
 	if u.LLCs != nil {
 		return nil
@@ -395,14 +407,22 @@ func (s *Sampler) Load(u *Use) error {
 	if i < 0 {
 		return nil
 	}
-	g := *s.groups[i]
-	err := s.readLoad(&g, &arena{domains: s.domains})
-	s.groups[i].load = g.load
-	if cosched.Gone(err) {
-		return nil
+	g := s.groups[i]
+	s.shown++
+	if age := s.rounds - g.loaded; g.loaded == 0 || age >= s.every || (s.rounds+i)%s.every == 0 {
+		now := *g
+		err := s.readLoad(&now, &arena{domains: s.domains})
+		g.load = now.load
+		if cosched.Gone(err) {
+			return nil
+		}
+		if err != nil {
+			return s.host.ReadProblem(g.path, err)
+		}
+		g.seen, g.loaded = now.Figures, s.rounds
 	}
-	u.LLCs, u.Load = g.LLCs, g.CPUs
-	return s.host.ReadProblem(g.path, err)
+	u.LLCs, u.Load = g.seen.LLCs, g.seen.CPUs
+	return nil
 }
 
 // readFigures reads cosched.stat, and cosched.load if it is to.
