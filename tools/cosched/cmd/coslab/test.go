@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -78,7 +79,11 @@ func runTest(ctx context.Context, args []string) error {
 		_, err := kbuild.BuildQEMU(ctx, o)
 		return err
 	}, buildTimeout})
-	for _, v := range testedVariants {
+	variants := testedVariants
+	if os.Getenv("COSCHED_LONG") != "" {
+		variants = append(slices.Clone(variants), "large")
+	}
+	for _, v := range variants {
 		vo := o
 		vo.Variant = v
 		checks = append(checks, check{"kernel/" + v, func(ctx context.Context) error {
