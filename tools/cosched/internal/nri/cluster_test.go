@@ -54,7 +54,6 @@ func TestClusters(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.is(podCgroup("first"), "0-7; 100 150")
-	_ = large
 
 	// Another cluster of that name, in another namespace, and one with another name.
 	other := r.sandbox("other", m{"cosched.io/cluster": "till"})
@@ -66,7 +65,9 @@ func TestClusters(t *testing.T) {
 
 	// The next plugin finds the home where it was.
 	p = r.direct("")
-	if _, err := p.Synchronize(t.Context(), []*api.PodSandbox{first, other}, nil); err != nil {
+	ended := &api.Container{Id: "ended", PodSandboxId: other.Id, State: api.ContainerState_CONTAINER_STOPPED, Linux: large.Linux}
+	ended.Linux.Resources.Cpu.Shares = api.UInt64(8192)
+	if _, err := p.Synchronize(t.Context(), []*api.PodSandbox{first, other}, []*api.Container{ended}); err != nil {
 		t.Fatal(err)
 	}
 	r.is(podCgroup("first"), "0-7; 100 150")

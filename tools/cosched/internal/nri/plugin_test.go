@@ -108,11 +108,17 @@ func TestNoPodCgroup(t *testing.T) {
 	r.startRuntime()
 	r.startPlugin("")
 	for _, parent := range []string{"", "/", "test.slice", "/kubepods.slice", "/../1-2-x", "-.slice"} {
-		s := r.sandbox("x", m{"cosched.io/cpus-preferred": "llc:1", "cosched.io/weights": "3 4"})
+		s := r.sandbox("x", m{"cosched.io/cpus-preferred": "llc:1", "cosched.io/weights": "3 4", "weights.cosched.io/container.side": "inherit"})
 		s.Linux.CgroupParent = parent
 		if err := r.run(s); err != nil {
 			t.Fatal(err)
 		}
+		side := &api.Container{Id: "side", PodSandboxId: s.Id, Name: "side", Linux: &api.LinuxContainer{CgroupsPath: "/test/side"}}
+		r.makeGroup("/test/side")
+		if err := r.runtime.StartContainer(t.Context(), &api.StartContainerRequest{Pod: s, Container: side}); err != nil {
+			t.Fatal(err)
+		}
+		r.is("/test/side", "4-7; 100 150")
 		c := &api.Container{Id: "c", PodSandboxId: s.Id, Name: "main", Linux: &api.LinuxContainer{CgroupsPath: "/test/c"}}
 		r.makeGroup("/test/c")
 		if err := r.runtime.StartContainer(t.Context(), &api.StartContainerRequest{Pod: s, Container: c}); err != nil {
@@ -245,13 +251,24 @@ func TestCheck(t *testing.T) {
 	p.Check()
 	r.is(podCgroup("a"), "auto; 100 150")
 	// CPUs come online: now there is such a domain.
-	coschedtest.Replace(t, filepath.Join(r.Sys, "devices/system/cpu/online"), "0-8\n")
+	r.add(p, "b", m{"cosched.io/cpus-preferred": "llc:1"}, 0)
+	r.is(podCgroup("b"), "4-7; 100 150")
+	coschedtest.Replace(t, filepath.Join(r.Sys, "devices/system/cpu/online"), "0-6,8\n")
 	cpu := filepath.Join(r.Sys, "devices/system/cpu/cpu8")
 	coschedtest.Append(t, filepath.Join(cpu, "topology/package_cpus_list"), "8\n")
 	coschedtest.Append(t, filepath.Join(cpu, "topology/physical_package_id"), "2\n")
 	coschedtest.Append(t, filepath.Join(cpu, "topology/core_cpus_list"), "8\n")
 	p.Check()
 	r.is(podCgroup("a"), "8; 100 150")
+	r.is(podCgroup("b"), "4-6; 100 150")
+	if r.count("no llc 2") != 1 {
+		t.Errorf("logged %q", r.log)
+	}
+	// What is wrong under another policy is said again.
+	coschedtest.Replace(t, filepath.Join(r.Sys, "devices/system/cpu/online"), "0-7\n")
+	p.Check()
+	r.log = nil
+	p.SetPolicy(policy)
 	if r.count("no llc 2") != 1 {
 		t.Errorf("logged %q", r.log)
 	}
