@@ -29,6 +29,8 @@ type Policy struct {
 	Classes map[string]Class `json:"classes,omitempty"`
 	// Rules are tried in their order; the first that matches holds.
 	Rules []Rule `json:"rules,omitempty"`
+
+	text string
 }
 
 // Class is what pods are given.
@@ -71,7 +73,7 @@ func ReadPolicy(h cosched.Host, file string) (*Policy, error) {
 // ParsePolicy reads a policy in YAML or JSON. What is wrong on every machine is refused; a
 // home that only this machine lacks is not, as the file is for all of them.
 func ParsePolicy(h cosched.Host, file string, text []byte) (*Policy, error) {
-	p := &Policy{}
+	p := &Policy{text: string(text)}
 	wrong := func(format string, args ...any) error {
 		return fail(cosched.ExitData, nil, "%s: %s", file, cosched.Printable(fmt.Sprintf(format, args...)))
 	}

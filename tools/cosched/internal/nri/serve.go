@@ -92,7 +92,7 @@ func Serve(ctx context.Context, h cosched.Host, tree Tree, o Options, log Log) e
 			return fail(cosched.ExitUnavailable, err, "inotify: %s: %v", filepath.Dir(o.Policy), err)
 		}
 		defer w.Close()
-		go p.watch(ctx, w, o.Policy)
+		go p.watch(ctx, w, o.Policy, policy.text)
 	}
 	go p.tick(ctx, publisher, o.Publish)
 	return p.connect(ctx, o)
@@ -192,10 +192,15 @@ func (p *Plugin) connect(ctx context.Context, o Options) error {
 }
 
 // watch reads the policy again when it changes. Kubernetes changes a file of a ConfigMap by
-// a link in its directory, to another directory.
-func (p *Plugin) watch(ctx context.Context, w *fsnotify.Watcher, file string) {
-	last, _ := os.ReadFile(file)
+// a link in its directory, to another directory. Last is the text that holds.
+func (p *Plugin) watch(ctx context.Context, w *fsnotify.Watcher, file, last string) {
 	for {
+		text, err := os.ReadFile(file)
+		// If it cannot be read, it is between two names, and will be told of.
+		if err == nil && string(text) != last {
+			last = string(text)
+			p.reload(file)
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -209,20 +214,18 @@ func (p *Plugin) watch(ctx context.Context, w *fsnotify.Watcher, file string) {
 				return
 			}
 		}
-		text, err := os.ReadFile(file)
-		if err != nil || string(text) == string(last) {
-			continue // it is between two names, and will be told of
-		}
-		last = text
-		policy, err := ReadPolicy(p.host, file)
-		if err != nil {
-			p.RejectPolicy()
-			p.log("", err.Error()+": the policy from before holds")
-			continue
-		}
-		p.SetPolicy(policy)
-		p.log("", file+": this policy holds now")
 	}
+}
+
+func (p *Plugin) reload(file string) {
+	policy, err := ReadPolicy(p.host, file)
+	if err != nil {
+		p.RejectPolicy()
+		p.log("", err.Error()+": the policy from before holds")
+		return
+	}
+	p.SetPolicy(policy)
+	p.log("", file+": this policy holds now")
 }
 
 func (p *Plugin) tick(ctx context.Context, publisher *Publisher, node string) {
