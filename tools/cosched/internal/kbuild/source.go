@@ -37,6 +37,9 @@ func findTarball(ctx context.Context, base string) (path, version string, err er
 	}
 	out, err := exec.CommandContext(ctx, "dpkg-query", "-W", "-f", "${Version}", pkg).Output()
 	version = strings.TrimSpace(string(out))
+	if ctx.Err() != nil {
+		return "", "", ctx.Err()
+	}
 	if err != nil || version == "" {
 		version = fmt.Sprintf("%s-%d", base, info.ModTime().Unix())
 	}
