@@ -407,7 +407,7 @@ func (h Host) RunCluster(pid int) (Group, error) {
 		}
 		// While its maker lives it may be about to move there. What it left below is
 		// removed too, such as clusters of a softened affinity, once nobody is in any.
-		if _, err := os.Stat(filepath.Join(h.Proc, maker)); errors.Is(err, fs.ErrNotExist) && !c.populated() {
+		if _, err := os.Stat(filepath.Join(h.Proc, maker)); errors.Is(err, fs.ErrNotExist) && !c.Populated() {
 			_ = h.Remove(c, true)
 		}
 	}
@@ -525,10 +525,26 @@ func (g Group) children() ([]Group, error) {
 	return list, err
 }
 
-// populated reports whether there are processes in the cgroup or below it.
-func (g Group) populated() bool {
+// Populated reports whether there are processes in the cgroup or below it.
+func (g Group) Populated() bool {
 	text, err := g.read(fileEvents)
 	return err == nil && strings.Contains(text, "populated 1")
+}
+
+// ThreadIDs lists the threads in the cgroup itself.
+func (h Host) ThreadIDs(g Group) (ids []int, err error) {
+	text, err := g.read(fileThreads)
+	if err != nil {
+		return nil, h.ReadProblem(g, err)
+	}
+	for id := range strings.FieldsSeq(text) {
+		n, err := strconv.Atoi(id)
+		if err != nil {
+			return nil, problem(ExitFailure, err, "%s: %q is not a thread's number", g.Path(fileThreads), id)
+		}
+		ids = append(ids, n)
+	}
+	return ids, nil
 }
 
 // Threads counts the threads in the cgroup itself.

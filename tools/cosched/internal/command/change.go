@@ -159,7 +159,8 @@ func setCmd(h cosched.Host) *cobra.Command {
 }
 
 func moveCmd(h cosched.Host) *cobra.Command {
-	var threads bool
+	var threads, vm bool
+	var socket string
 	cmd := &cobra.Command{
 		Use:   "move NAME PID...",
 		Short: "put running processes or threads into a cluster",
@@ -168,11 +169,16 @@ func moveCmd(h cosched.Host) *cobra.Command {
 kernel keeps all threads of a process below one cgroup. So move --threads makes PART
 threaded, and a process that is elsewhere is put into CLUSTER first, as a whole.
 
+With --vm, the process is a QEMU, whose threads are put into NAME/vcpu and
+NAME/emulator, once: give NAME/vcpu a home. vCPUs are told by their names, which QEMU
+gives with -name debug-threads=on, or with --qmp by a monitor.
+
 One that cannot be moved does not keep the others from it; the exit status is that of
 the first such.`,
 		Example: `  cosched move shop 4711 4712
   cosched create shop/till --home 0-1
-  cosched move --threads shop/till 4715`,
+  cosched move --threads shop/till 4715
+  cosched create vm1 && cosched move --vm vm1 4720 && cosched set vm1/vcpu --home llc:1`,
 		Args:              cobra.MinimumNArgs(2),
 		ValidArgsFunction: names(h, false),
 		RunE: run(func(cmd *cobra.Command, args []string) error {
@@ -184,9 +190,20 @@ the first such.`,
 				}
 				ids = append(ids, id)
 			}
+			switch {
+			case vm && threads:
+				return usage("--vm and --threads: give one of them")
+			case vm && len(ids) > 1:
+				return usage("--vm: one process at a time, as each machine needs a cluster of its own")
+			case !vm && socket != "":
+				return usage("--qmp is for a process that is QEMU: give --vm too")
+			}
 			g, err := h.Existing(args[0], true)
 			if err != nil {
 				return err
+			}
+			if vm {
+				return moveMachine(h, g, ids[0], socket)
 			}
 			move := h.MoveProcess
 			if threads {
@@ -205,6 +222,8 @@ the first such.`,
 		}),
 	}
 	cmd.Flags().BoolVar(&threads, "threads", false, "the numbers are threads (TIDs), moved one by one")
+	cmd.Flags().BoolVar(&vm, "vm", false, "the process is QEMU: put its vCPUs and its other threads apart")
+	cmd.Flags().StringVar(&socket, "qmp", "", "with --vm, the `SOCKET` of a QMP monitor that nobody else uses")
 	return cmd
 }
 
@@ -236,8 +255,9 @@ func runCmd(h cosched.Host) *cobra.Command {
 	var s settings
 	var name string
 	var soft bool
+	var vm machineFlags
 	cmd := &cobra.Command{
-		Use:   "run [--home SPEC] [--weights P:A] [--cluster NAME] [--soften] [--] COMMAND [ARGUMENT...]",
+		Use:   "run [--home SPEC] [--weights P:A] [--cluster NAME] [--soften | --vm] [--] COMMAND [ARGUMENT...]",
 		Short: "run a command in a cluster",
 		Long: `Puts itself into a cluster and becomes COMMAND: no process is left in between. The
 cluster is NAME, made if it is not there, or a new one, run-PID, which a later cosched
@@ -248,12 +268,19 @@ becomes the home of a cluster for that thread, soft-CPUS below the command's: wh
 to bind it is a preference. COMMAND has to be linked with shared libraries. Where the
 kernel has no controller, it is run as it is.
 
+With --vm, COMMAND is QEMU, or a script that becomes it. Its threads are put into parts
+of the cluster: vCPUs into vcpu, which has the home and weights, all others into
+emulator, which has none or that of --emulator-home. A small process beside QEMU sees to
+that, for vCPUs that are plugged in later too, and ends with it. QEMU gets one more
+monitor to be asked by, -readconfig; its own are as they were.
+
 The exit status is the command's; 127 if it is not found, 126 if it cannot be executed,
 125 if cosched fails.
 ` + homeHelp,
 		Example: `  cosched run --home llc:1 -- make -j8
   cosched run --cluster shop --weights 4:1000 shopd --port 80
-  cosched run --soften -- taskset -c 0-3 make -j8`,
+  cosched run --soften -- taskset -c 0-3 make -j8
+  cosched run --vm --home llc:1 -- qemu-system-x86_64 -accel kvm -smp 4 -m 4G disk.img`,
 		Args:                  cobra.MinimumNArgs(1),
 		DisableFlagsInUseLine: true,
 		Annotations:           runsCommand,
@@ -265,12 +292,19 @@ The exit status is the command's; 127 if it is not found, 126 if it cannot be ex
 			if err != nil {
 				return err
 			}
+			m, err := vm.parse(h, cmd, p, soft)
+			if err != nil {
+				return err
+			}
 			if !p.setHome && name == "" && !soft {
 				return usage("neither a home nor a cluster to run in: give --home, --cluster or both, or --soften")
 			}
 			path, err := lookPath(args[0])
 			if err != nil {
 				return err
+			}
+			if vm.vm {
+				return runMachine(h, cmd, m, name, path, args)
 			}
 			env := os.Environ()
 			if soft {
@@ -304,6 +338,7 @@ The exit status is the command's; 127 if it is not found, 126 if it cannot be ex
 	s.flags(h, cmd)
 	cmd.Flags().StringVar(&name, "cluster", "", "run in this cluster, `NAME`, made if it is not there")
 	_ = cmd.RegisterFlagCompletionFunc("cluster", names(h, true))
+	vm.flags(h, cmd)
 	cmd.Flags().BoolVar(&soft, "soften", false, "turn the command's own CPU affinity into preferences")
 	return cmd
 }

@@ -78,7 +78,7 @@ other users, or a path below ` + h.Cgroup + `.`,
 	root.AddCommand(
 		runCmd(h), createCmd(h), setCmd(h), moveCmd(h), rmCmd(h),
 		lsCmd(h), treeCmd(h), statCmd(h), topCmd(h), recordCmd(h), replayCmd(h), plotCmd(h), dumpCmd(h), topologyCmd(h), completionCmd(),
-		schedstatCmd(h), detectCmd(h), unitCmd(h),
+		schedstatCmd(h), detectCmd(h), unitCmd(h), watchCmd(h),
 	)
 	return root
 }
