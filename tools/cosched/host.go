@@ -446,6 +446,9 @@ func (h Host) cgroupOf(id string) (Group, error) {
 	return "", fmt.Errorf("%s has no cgroup v2", file)
 }
 
+// CgroupOf gives the cgroup of a process.
+func (h Host) CgroupOf(pid int) (Group, error) { return h.cgroupOf(strconv.Itoa(pid)) }
+
 // where is cgroupOf for messages.
 func (h Host) where(id int) string {
 	g, err := h.cgroupOf(strconv.Itoa(id))

@@ -16,7 +16,10 @@ import (
 
 // Main runs the command and returns its exit status.
 func Main(h cosched.Host, args []string, stdout, stderr io.Writer) int {
-	root := New(h)
+	return mainOf(New(h), args, stdout, stderr)
+}
+
+func mainOf(root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -78,7 +81,7 @@ other users, or a path below ` + h.Cgroup + `.`,
 	root.AddCommand(
 		runCmd(h), createCmd(h), setCmd(h), moveCmd(h), rmCmd(h),
 		lsCmd(h), treeCmd(h), statCmd(h), topCmd(h), recordCmd(h), replayCmd(h), plotCmd(h), dumpCmd(h), topologyCmd(h), completionCmd(),
-		schedstatCmd(h), detectCmd(h), unitCmd(h), watchCmd(h),
+		schedstatCmd(h), detectCmd(h), unitCmd(h), watchCmd(h), libvirtCmd(h),
 	)
 	return root
 }

@@ -415,7 +415,7 @@ func TestFullOutput(t *testing.T) {
 // Every verb has help with a synopsis, and all that print have --json.
 func TestHelp(t *testing.T) {
 	h := coschedtest.Host(t)
-	verbs := []string{"run", "create", "set", "move", "ls", "tree", "stat", "top", "record", "replay", "plot", "dump", "rm", "topology", "completion", "schedstat", "detect", "unit"}
+	verbs := []string{"run", "create", "set", "move", "ls", "tree", "stat", "top", "record", "replay", "plot", "dump", "rm", "topology", "completion", "schedstat", "detect", "unit", "libvirt-hook"}
 	var have []string
 	for _, c := range New(h).Commands() {
 		if !c.Hidden { // one for this command itself
@@ -491,7 +491,7 @@ func build(t *testing.T, pkg string) string {
 func TestStart(t *testing.T) {
 	const limit = 50 * time.Millisecond
 	program := build(t, "cosched.io/cosched/cmd/cosched")
-	for _, verb := range []string{"run", "create", "set", "move", "ls", "tree", "stat", "top", "record", "replay", "plot", "dump", "rm", "topology", "completion", "schedstat", "detect", "unit"} {
+	for _, verb := range []string{"run", "create", "set", "move", "ls", "tree", "stat", "top", "record", "replay", "plot", "dump", "rm", "topology", "completion", "schedstat", "detect", "unit", "libvirt-hook"} {
 		best := time.Hour
 		for range 5 {
 			c := exec.Command(program, verb, "--help")
@@ -549,7 +549,7 @@ func TestManPages(t *testing.T) {
 		return all
 	}
 	once, again := pages(), pages()
-	if len(once) != 30 {
+	if len(once) != 31 {
 		t.Errorf("%d pages", len(once))
 	}
 	for name, text := range once {

@@ -1,0 +1,49 @@
+package command
+
+import (
+	"bytes"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cosched.io/cosched"
+	"cosched.io/cosched/internal/coschedtest"
+)
+
+// The domain starts unless it asked not to, and only when it has started is anything done.
+func TestLibvirtHook(t *testing.T) {
+	const element = `<domain><metadata><c:vm xmlns:c="https://cosched.io/xmlns/libvirt/1" home="4-5" weights="1:2" `
+	for _, tc := range []struct {
+		name, operation, xml string
+		status               int
+		says, home           string
+	}{
+		{"started", "started", element + "/></metadata></domain>", 0, "", "4-5"},
+		{"libvirt restarted", "reconnect", element + "/></metadata></domain>", 0, "", "4-5"},
+		{"not yet", "prepare", "no XML", 0, "", ""},
+		{"ended", "release", element + "/></metadata></domain>", 0, "", ""},
+		{"asks for nothing", "started", "<domain/>", 0, "", ""},
+		{"wrong", "started", element + `x="1"/></metadata></domain>`, 0, `cosched libvirt-hook: shop: the domain's metadata: x="1": no such attribute`, ""},
+		{"wrong, must not start", "started", element + `x="1" fail="yes"/></metadata></domain>`, cosched.ExitData, `cosched libvirt-hook: the domain's metadata: x="1": no such attribute`, ""},
+		{"damaged", "started", "<domain>", 0, "cosched libvirt-hook: shop: the domain's XML: ", ""},
+	} {
+		h := coschedtest.Host(t)
+		dir := filepath.Join(h.Cgroup, "cosched/night/libvirt")
+		for _, part := range []string{"emulator", "vcpu0"} {
+			coschedtest.Append(t, filepath.Join(dir, part, cosched.FilePreferred), "")
+			coschedtest.Append(t, filepath.Join(dir, part, cosched.FileWeights), "")
+		}
+		coschedtest.Append(t, filepath.Join(h.Run, "libvirt/qemu/shop.pid"), "4711\n")
+		coschedtest.Append(t, filepath.Join(h.Proc, "4711/cgroup"), "0::/cosched/night/libvirt/emulator\n")
+		root := New(h)
+		var errs bytes.Buffer
+		root.SetIn(strings.NewReader(tc.xml))
+		status := mainOf(root, []string{"libvirt-hook", "shop", tc.operation, "begin", "-"}, &bytes.Buffer{}, &errs)
+		if status != tc.status || !strings.HasPrefix(errs.String(), tc.says) || (tc.says == "") != (errs.Len() == 0) || strings.Count(errs.String(), "\n") > 1 {
+			t.Errorf("%s: %d, %s", tc.name, status, &errs)
+		}
+		if got, err := cosched.Group(filepath.Join(dir, "vcpu0")).Preferred(); err != nil || got.String() != tc.home {
+			t.Errorf("%s: home %q, %v; want %q", tc.name, got, err, tc.home)
+		}
+	}
+}

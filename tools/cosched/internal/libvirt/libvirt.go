@@ -1,0 +1,198 @@
+// Package libvirt gives the vCPUs of libvirt's QEMU domains the home that the metadata in
+// their XML asks for.
+package libvirt
+
+import (
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"cosched.io/cosched"
+)
+
+// Namespace is that of the element in a domain's metadata.
+const Namespace = "https://cosched.io/xmlns/libvirt/1"
+
+// maxXML bounds a domain's XML. One with hundreds of devices has some 100 KiB.
+const maxXML = 4 << 20
+
+// Wish is what a domain asks for; what is nil is not asked for.
+type Wish struct {
+	Home, Emulator, IOThread *cosched.Home
+	Weights                  *cosched.Weights
+	// Fail has the domain not start where the wish cannot be given.
+	Fail bool
+}
+
+// domain is the part of a domain's XML that counts here.
+type domain struct {
+	XMLName  xml.Name `xml:"domain"`
+	Metadata struct {
+		Wishes []struct {
+			Attributes []xml.Attr `xml:",any,attr"`
+		} `xml:"https://cosched.io/xmlns/libvirt/1 vm"`
+	} `xml:"metadata"`
+}
+
+// Parse reads a domain's XML. A domain that asks for nothing has no wish.
+func Parse(h cosched.Host, r io.Reader) (*Wish, error) {
+	limit := &io.LimitedReader{R: r, N: maxXML + 1}
+	var d domain
+	if err := xml.NewDecoder(limit).Decode(&d); err != nil {
+		if limit.N == 0 {
+			err = fmt.Errorf("longer than %d bytes", maxXML)
+		}
+		return nil, data(nil, "the domain's XML: %v", err)
+	}
+	switch len(d.Metadata.Wishes) {
+	case 0:
+		return nil, nil
+	case 1:
+	default:
+		return nil, data(nil, "the domain's metadata has %d elements vm of %s: one is enough", len(d.Metadata.Wishes), Namespace)
+	}
+	var w Wish
+	var wrong error
+	for _, a := range d.Metadata.Wishes[0].Attributes {
+		if a.Name.Space == "xmlns" || a.Name.Local == "xmlns" {
+			continue
+		}
+		if err := w.set(h, a.Name.Local, a.Value); err != nil && wrong == nil {
+			wrong = data(err, "the domain's metadata: %s=%q: %v", a.Name.Local, a.Value, err)
+		}
+	}
+	// Whether to fail is known even if something else is wrong.
+	return &w, wrong
+}
+
+func (w *Wish) set(h cosched.Host, name, value string) error {
+	homes := map[string]**cosched.Home{"home": &w.Home, "emulator-home": &w.Emulator, "iothread-home": &w.IOThread}
+	switch at, isHome := homes[name]; {
+	case isHome:
+		home, err := h.ParseHome(value)
+		if err == nil {
+			*at = &home
+		}
+		return err
+	case name == "weights":
+		weights, err := cosched.ParseWeights(strings.Replace(value, ":", " ", 1))
+		if err != nil {
+			return errors.New("weights are two integers from 1 to 10000, as 100:150")
+		}
+		w.Weights = &weights
+	case name == "fail" && (value == "yes" || value == "no"):
+		w.Fail = value == "yes"
+	case name == "fail":
+		return errors.New("want yes or no")
+	default:
+		return errors.New("no such attribute: there are home, weights, emulator-home, iothread-home and fail")
+	}
+	return nil
+}
+
+func data(err error, format string, args ...any) error {
+	text := strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " ")
+	return &cosched.Problem{Status: cosched.ExitData, Text: text, Err: err}
+}
+
+// Apply gives a running domain what it asks for. Notes are what came to less.
+//
+// libvirt makes a cgroup for each vCPU beside those of the emulator and the I/O threads:
+// each vCPU's gets the home. A home that the kernel chooses has to be one for all, and
+// can only be that of the cgroup above, so the other threads have it too.
+func Apply(h cosched.Host, name string, w *Wish) (notes []string, err error) {
+	parent, err := groupOf(h, name)
+	if err != nil {
+		return nil, err
+	}
+	vcpus, err := parts(parent, "vcpu")
+	if err != nil {
+		return nil, err
+	}
+	if len(vcpus) == 0 {
+		return nil, &cosched.Problem{Status: cosched.ExitUnavailable, Text: fmt.Sprintf("%s has no cgroup vcpu0: libvirt makes them where it may use the controller cpu or cpuset (cgroup_controllers in qemu.conf)", parent)}
+	}
+	iothreads, err := parts(parent, "iothread")
+	if err != nil {
+		return nil, err
+	}
+	give := func(home *cosched.Home, weights *cosched.Weights, to ...cosched.Group) {
+		if home == nil && weights == nil {
+			return
+		}
+		for _, g := range to {
+			if err != nil {
+				return
+			}
+			if _, err = h.Existing(string(g), true); err != nil {
+				return
+			}
+			if home != nil {
+				var note string
+				// A home that is no use now may be of use later.
+				if note, err = h.SetHome(g, *home, true); note != "" {
+					notes = append(notes, note)
+				}
+			}
+			if weights != nil && err == nil {
+				err = h.SetWeights(g, weights)
+			}
+		}
+	}
+	if w.Home != nil && w.Home.Value == "auto" {
+		give(w.Home, w.Weights, parent)
+	} else {
+		give(w.Home, w.Weights, vcpus...)
+	}
+	give(w.Emulator, nil, cosched.Group(filepath.Join(string(parent), "emulator")))
+	give(w.IOThread, nil, iothreads...)
+	return notes, err
+}
+
+// groupOf is the cgroup above those of a running domain's threads. It is found by the
+// process, as its path depends on systemd, the domain's partition and how names are escaped.
+func groupOf(h cosched.Host, name string) (cosched.Group, error) {
+	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00\n") {
+		return "", &cosched.Problem{Status: cosched.ExitUsage, Text: fmt.Sprintf("%q is not the name of a domain", name)}
+	}
+	file := filepath.Join(h.Run, "libvirt/qemu", name+".pid")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", &cosched.Problem{Status: cosched.ExitNoInput, Text: fmt.Sprintf("%v: does the domain run?", err), Err: err}
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || pid < 1 {
+		return "", data(err, "%s: %q is not the number of a process", file, strings.TrimSpace(string(text)))
+	}
+	g, err := h.CgroupOf(pid)
+	if err != nil {
+		return "", &cosched.Problem{Status: cosched.ExitNoInput, Text: err.Error(), Err: err}
+	}
+	if filepath.Base(string(g)) != "emulator" {
+		return "", &cosched.Problem{Status: cosched.ExitUnavailable, Text: fmt.Sprintf("process %d of domain %s is in %s, not in a cgroup emulator as libvirt makes it", pid, name, g)}
+	}
+	return cosched.Group(filepath.Dir(string(g))), nil
+}
+
+// parts lists the cgroups that are numbered: vcpu0 and so on.
+func parts(parent cosched.Group, prefix string) (list []cosched.Group, err error) {
+	all, err := filepath.Glob(filepath.Join(escape(string(parent)), prefix+"*"))
+	for _, path := range all {
+		if n, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(path), prefix)); err == nil && n >= 0 {
+			list = append(list, cosched.Group(path))
+		}
+	}
+	slices.Sort(list)
+	return list, err
+}
+
+// escape makes a pattern of a path: scopes of systemd have backslashes in their names.
+func escape(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
