@@ -109,9 +109,9 @@ func TestIntegrationVM(t *testing.T) {
 	out := sh(t, "paper", machineScript, func(c *vm.Config) {
 		c.MemoryMB = 2048
 		c.Programs = []string{command(t), "qemu-system-x86_64"}
-		// Debian has the emulation of CPUs in a module.
-		const module = "/usr/lib/x86_64-linux-gnu/qemu/accel-tcg-x86_64.so"
-		c.Files = []vm.File{{Path: "/spin.bin", Host: image}, {Path: module, Host: module}}
+		// Debian has the emulation of CPUs in a module, which is looked for by where QEMU is.
+		c.Files = []vm.File{{Path: "/spin.bin", Host: image}, {Path: "/modules/accel-tcg-x86_64.so", Host: "/usr/lib/x86_64-linux-gnu/qemu/accel-tcg-x86_64.so"}}
+		c.Env = []string{"QEMU_MODULE_DIR=/modules"}
 		// QEMU in QEMU.
 		c.Timeout = 20 * time.Minute
 	})
