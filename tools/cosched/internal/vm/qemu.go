@@ -43,7 +43,7 @@ func qemuArgs(c Config, e emulator, initrd string) []string {
 	nodes := max(1, t.Nodes)
 	mem -= mem % nodes
 	args := []string{
-		"-name", "coslab-" + strings.ReplaceAll(c.Name, ",", ",,"), // a comma ends a value
+		"-name", "guest=coslab-" + strings.ReplaceAll(c.Name, ",", ",,"), // a comma ends a value
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		// A guest of a PC with HPET would spend its time in emulating it.
 		"-machine", "q35,hpet=off,graphics=off",
