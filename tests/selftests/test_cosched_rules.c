@@ -354,7 +354,8 @@ static void rule2_nearest_first(const char *top)
 	const struct ru_topo *topo = ru_topo();
 	cpu_set_t llc = topo->llc[1], home = ru_first(&llc, CPU_COUNT(&llc) / 2);
 	cpu_set_t near = ru_minus(&llc, &home), rest = outside_of(&home);
-	int i, spills = 0, close = 0;
+	int i, round, spills = 0, close = 0;
+	const struct ru_event *e;
 
 	ru_prefer(top, &home);
 	ru_gang(&(struct ru_gang_opts){
@@ -376,8 +377,17 @@ static void rule2_nearest_first(const char *top)
 		ru_allow(g, &topo->online);
 		cs_sleep_ms(60);
 		ru_trace_stop(&trace);
-		spills += ru_count_to(&trace, g, "cosched_place", "spill", &rest);
+		round = ru_count_to(&trace, g, "cosched_place", "spill", &rest);
+		spills += round;
 		close += ru_count_to(&trace, g, "cosched_place", "spill", &near);
+		if (round != 1 || !ru_count_to(&trace, g, "cosched_place", "spill", &near)) {
+			for (e = trace.event; e < trace.event + trace.n; e++) {
+				if (ru_member(g, e->pid))
+					cs_diag("round %d, %lld us: %s %s %d -> %d", i,
+						(long long)(e->ns - trace.event->ns) / 1000,
+						e->name, e->reason, e->src, e->dst);
+			}
+		}
 		ru_end(g);
 	}
 	cs_diag("%d spills, %d of them to the rest of home's LLC domain", spills, close);
