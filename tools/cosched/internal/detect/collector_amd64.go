@@ -43,12 +43,6 @@ const (
 	scanEvery = 250 * time.Millisecond
 	// And while there are none: what is observed is paid for by their CPU time.
 	scanFirst = 10 * time.Millisecond
-
-	// Watching for less time is not worth the switching. More short windows see more than
-	// few long ones: a thread that runs does the same over and over.
-	callsWindow  = time.Millisecond
-	callsBlind   = 10 * time.Millisecond
-	eventsWindow = 200 * time.Millisecond
 )
 
 // process is one that is observed.

@@ -21,6 +21,12 @@ const (
 	// How often it is looked at: not to spend more on looking, and to miss no window.
 	leastWait = 500 * time.Microsecond
 	mostWait  = 100 * time.Millisecond
+
+	// Watching for less time is not worth the switching. More short windows see more than
+	// few long ones: a thread that runs does the same over and over.
+	callsWindow  = time.Millisecond
+	callsBlind   = 10 * time.Millisecond
+	eventsWindow = 200 * time.Millisecond
 )
 
 // newGovernor gives one that can begin to watch at once, to learn what that costs. While
