@@ -211,7 +211,7 @@ func runCost(ctx context.Context, args []string) error {
 // observe does what cosched detect does, but for looking for groups in what it saw. That
 // comes after it, and on a busy machine would take longer.
 func observe(ctx context.Context, pid int, lasting time.Duration, limit float64) error {
-	c, err := detect.Open(limit / 100)
+	c, err := detect.Open(limit/100, false)
 	if err != nil {
 		return err
 	}

@@ -31,6 +31,7 @@ type detection struct {
 	cgroup  string
 	lasting time.Duration
 	limit   float64
+	faults  bool
 	asJSON  bool
 	plot    string
 	apply   string
@@ -48,12 +49,14 @@ threads share alike it says so and gives no groups.
 
 It sees futexes, in shared memory too, calls of pthread_mutex_lock and other functions
 of the C library that take locks, and wakeups in system calls: through pipes, sockets
-and the like. What this costs the observed processes is measured; it stays below
---limit by watching only part of the time. With --follow, it looks after each --for.
+and the like. With --faults it sees page faults in memory that is shared without locks
+too. What this costs the observed processes is measured; it stays below --limit by
+watching only part of the time. With --follow, it looks after each --for.
 
 Processes are observed with their threads and those that they make. Needs root.`,
 		Example: `  cosched detect --pid $(pidof -s mysqld)
   cosched detect --cgroup /sys/fs/cgroup/system.slice/postgresql.service --for 30s
+  cosched detect --faults -- ./shop --jobs 8
   cosched detect --plot locks.png -- java -jar shop.jar
   cosched detect --pid 4711 --apply shop --follow`,
 		DisableFlagsInUseLine: true,
@@ -73,6 +76,7 @@ Processes are observed with their threads and those that they make. Needs root.`
 	f.StringVar(&d.cgroup, "cgroup", "", "observe the processes in the cgroup at `PATH`, and below it")
 	f.DurationVar(&d.lasting, "for", 10*time.Second, "how long to observe, a `time`; a COMMAND to its end\nunless --apply is given")
 	f.Float64Var(&d.limit, "limit", 5, "`percent` of their CPU time that the observed may lose")
+	f.BoolVar(&d.faults, "faults", false, "count page faults too: in shared memory, and where NUMA\nbalancing finds out who uses what")
 	f.BoolVar(&d.asJSON, "json", false, "print JSON")
 	f.StringVar(&d.plot, "plot", "", "write the matrix as a heat map to `FILE`.png or .svg")
 	f.StringVar(&d.apply, "apply", "", "put each group into a cluster, `NAME`/1, NAME/2, ...")
@@ -132,7 +136,7 @@ func (d *detection) run(h cosched.Host, cmd *cobra.Command, args []string) error
 	defer stop()
 	observing, end := context.WithCancel(ctx)
 	defer end()
-	collector, err := detect.Open(d.limit / 100)
+	collector, err := detect.Open(d.limit/100, d.faults)
 	if err != nil {
 		return d.unavailable(err)
 	}

@@ -25,13 +25,16 @@ import (
 type seen struct {
 	Groups []struct {
 		Threads []detect.Thread
+		Inside  float64
 	}
 	Why     string
 	Alone   []detect.Thread
 	Threads []detect.Thread
 	Shared  [][]float64
 	Lost    detect.Lost
-	Share   float64 `json:"overhead_share"`
+
+	Overhead detect.Overhead
+	Share    float64 `json:"overhead_share"`
 }
 
 // runCosched runs the command as users do; what it observes must not be this process.
@@ -158,6 +161,33 @@ func TestDetectTruth(t *testing.T) {
 			index, threads := s.agreement(byName)
 			if index != 1 || threads != c.threads || len(s.Groups) != c.groups {
 				t.Errorf("index %v of %d threads in %d groups: %+v, alone %+v, %s", index, threads, len(s.Groups), s.Groups, s.Alone, s.Why)
+			}
+		})
+	}
+}
+
+// Who shares memory without locks is seen by page faults, and only by them.
+func TestDetectFaults(t *testing.T) {
+	needBPF(t)
+	for _, c := range []struct {
+		mode   string
+		faults bool
+		groups int
+	}{{"memory", true, 8}, {"memory", false, 0}, {"memory-alike", true, 0}} {
+		t.Run(fmt.Sprintf("%s,faults=%v", c.mode, c.faults), func(t *testing.T) {
+			s := detectJSON(t, fmt.Sprintf("--faults=%v", c.faults), "--", share(t), c.mode, "6000")
+			index, threads := s.agreement(byName)
+			if len(s.Groups) != c.groups || c.groups > 0 && (index != 1 || threads != 32) || c.faults && len(s.Threads) != 32 || (s.Why == "") != (c.groups > 0) {
+				t.Errorf("index %v of %d threads in %d groups of %d: %+v, alone %+v, %s", index, threads, len(s.Groups), len(s.Threads), s.Groups, s.Alone, s.Why)
+			}
+			for _, g := range s.Groups {
+				// What all of them only read counts for nobody.
+				if g.Inside < 0.9 {
+					t.Errorf("%v share with others, inside %.2f", g.Threads, g.Inside)
+				}
+			}
+			if (s.Overhead.Faults > 0) != c.faults {
+				t.Errorf("%d page faults are said to be watched", s.Overhead.Faults)
 			}
 		})
 	}

@@ -31,6 +31,8 @@ const (
 	// bytes. What finds no room is counted.
 	maxUses  = 1 << 16
 	maxWakes = 1 << 16
+	// Fewer, as a process that maps a gigabyte has a quarter of a million.
+	maxPages = 1 << 14
 
 	// Processes whose calls are watched at a time, in turn: each takes time to switch.
 	maxProbed = 16
@@ -62,6 +64,7 @@ type probe struct {
 type Collector struct {
 	objects   objectObjects
 	multi     bool // the kernel attaches to many functions at once
+	faults    bool // page faults count
 	always    []io.Closer
 	find      func() ([]int, error)
 	processes map[uint32]*process
@@ -73,7 +76,7 @@ type Collector struct {
 	closing   atomic.Int32          // calls that are no more
 	events    []link.Link           // while they are
 	coming    chan eventLinks       // until they are, once that began
-	before    [3]*ebpf.ProgramStats // of Lock, Futex and Waking, before Run
+	before    [5]*ebpf.ProgramStats // as counts lists them, before Run
 	refused   uint64                // processes that found no room
 	unwatched []string              // files whose functions the kernel puts no probes on, and why
 	overhead  Overhead
@@ -81,11 +84,11 @@ type Collector struct {
 	told      Lost // with the last sample
 }
 
-// Open loads what counts into the kernel. Limit is the part of their CPU time that the
-// observed processes may lose by it. From then on this process runs before others: what
+// Open loads what counts into the kernel, page faults or not. Limit is the part of their CPU
+// time that the observed processes may lose by it. From then on this process runs before others: what
 // takes long, and commands, are started by Leisurely.
-func Open(limit float64) (_ *Collector, err error) {
-	c := &Collector{processes: map[uint32]*process{}, functions: map[string][]uint64{}}
+func Open(limit float64, faults bool) (_ *Collector, err error) {
+	c := &Collector{faults: faults, processes: map[uint32]*process{}, functions: map[string][]uint64{}}
 	c.overhead.Limit = limit
 	hurry()
 	defer func() {
@@ -99,6 +102,7 @@ func Open(limit float64) (_ *Collector, err error) {
 	}
 	spec.Maps[objectMapUses].MaxEntries = maxUses
 	spec.Maps[objectMapWakes].MaxEntries = maxWakes
+	spec.Maps[objectMapPages].MaxEntries = maxPages
 	if c.multi = features.HaveBPFLinkUprobeMulti() == nil; !c.multi {
 		spec.Programs[objectProgLock].AttachType = ebpf.AttachNone
 	}
@@ -332,18 +336,23 @@ func (c *Collector) callsOpened(o callLinks) {
 	}
 }
 
-// eventLinks is what came of watching futex calls and wakeups.
+// eventLinks is what came of watching futex calls, wakeups and page faults.
 type eventLinks struct {
 	links []link.Link
 	err   error
 }
 
-// watchEvents watches futex calls and wakeups.
+// watchEvents watches futex calls and wakeups, and page faults if these count.
 func (c *Collector) watchEvents() (e eventLinks) {
-	for _, on := range []struct {
+	type tracepoint struct {
 		name    string
 		program *ebpf.Program
-	}{{"sched_waking", c.objects.Waking}, {"sys_enter", c.objects.Futex}} {
+	}
+	list := []tracepoint{{"sched_waking", c.objects.Waking}, {"sys_enter", c.objects.Futex}}
+	if c.faults {
+		list = append(list, tracepoint{"page_fault_user", c.objects.FaultOfUser}, tracepoint{"page_fault_kernel", c.objects.FaultOfKernel})
+	}
+	for _, on := range list {
 		l, err := link.AttachTracing(link.TracingOptions{Program: on.program})
 		if err != nil {
 			e.err = fmt.Errorf("tracepoint %s: %w", on.name, err)
@@ -387,8 +396,8 @@ func (c *Collector) settle() error {
 //go:nosplit
 func probed(p *uint64) uint64 { return *p + 1 }
 
-// calibrate measures what a probe and what a watched system call cost, apart from their
-// programs.
+// calibrate measures what a probe, a watched system call and a watched page fault cost, apart
+// from their programs.
 func (c *Collector) calibrate() error {
 	pc := uint64(reflect.ValueOf(probed).Pointer())
 	mapped, err := executable("/proc/self/maps")
@@ -419,6 +428,17 @@ func (c *Collector) calibrate() error {
 	if err != nil {
 		return err
 	}
+	touch, unwatched := func() {}, time.Duration(0)
+	if c.faults {
+		var done func()
+		if touch, done, err = fresh(); err != nil {
+			return err
+		}
+		defer done()
+		if unwatched, err = costOf(touch, nil); err != nil {
+			return err
+		}
+	}
 	// They stay for Run, which begins with them.
 	if err := c.eventsOpened(c.watchEvents()); err != nil {
 		return err
@@ -428,15 +448,41 @@ func (c *Collector) calibrate() error {
 		return err
 	}
 	c.overhead.Trap, c.overhead.Entry = trap, max(0, watched-alone)
+	if c.faults {
+		if watched, err = costOf(touch, c.objects.FaultOfUser); err != nil {
+			return err
+		}
+		c.overhead.Fault = max(0, watched-unwatched)
+	}
 	_, err = c.drain()
 	return err
+}
+
+// Of costOf: a round of probes takes a millisecond or some.
+const rounds, calls = 9, 200
+
+// fresh gives a function that faults on another page each time, twice as often as costOf calls
+// it.
+func fresh() (touch, done func(), err error) {
+	memory, err := unix.Mmap(-1, 0, 2*rounds*calls*os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, nil, fmt.Errorf("memory to measure page faults with: %w", err)
+	}
+	// Not many at once.
+	_ = unix.Madvise(memory, unix.MADV_NOHUGEPAGE)
+	rest := memory
+	sum := byte(0)
+	touch = func() {
+		// Reading takes no memory, and hardly ever longer than it should.
+		sum += rest[0]
+		rest = rest[os.Getpagesize():]
+	}
+	return touch, func() { _ = unix.Munmap(memory) }, nil
 }
 
 // costOf gives the CPU time of a call, without that of a program that it runs, if any:
 // the median of some rounds, which leaves out those that were interrupted.
 func costOf(call func(), p *ebpf.Program) (time.Duration, error) {
-	// A round of probes takes a millisecond or some.
-	const rounds, calls = 9, 200
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var costs []time.Duration
@@ -479,8 +525,8 @@ func costOf(call func(), p *ebpf.Program) (time.Duration, error) {
 }
 
 // counts says how often the programs ran and how long.
-func (c *Collector) counts() (list [3]*ebpf.ProgramStats, err error) {
-	for i, p := range []*ebpf.Program{c.objects.Lock, c.objects.Futex, c.objects.Waking} {
+func (c *Collector) counts() (list [5]*ebpf.ProgramStats, err error) {
+	for i, p := range []*ebpf.Program{c.objects.Lock, c.objects.Futex, c.objects.Waking, c.objects.FaultOfUser, c.objects.FaultOfKernel} {
 		if list[i], err = p.Stats(); err != nil {
 			return list, err
 		}
@@ -501,12 +547,16 @@ func (c *Collector) used() error {
 	if err != nil {
 		return err
 	}
-	lock, futex, waking := now[0], now[1], now[2]
-	// Calibration called as well.
-	o.Calls, o.CallsTime = lock.RunCount-c.before[0].RunCount, lock.Runtime-c.before[0].Runtime
-	o.SystemCalls = futex.RunCount - c.before[1].RunCount
-	o.Events = o.SystemCalls + waking.RunCount - c.before[2].RunCount
-	o.EventsTime = futex.Runtime - c.before[1].Runtime + waking.Runtime - c.before[2].Runtime
+	for i := range now {
+		now[i].RunCount -= c.before[i].RunCount // calibration called as well
+		now[i].Runtime -= c.before[i].Runtime
+	}
+	lock, futex, waking, ofUser, ofKernel := now[0], now[1], now[2], now[3], now[4]
+	o.Calls, o.CallsTime = lock.RunCount, lock.Runtime
+	o.SystemCalls = futex.RunCount
+	o.Faults = ofUser.RunCount + ofKernel.RunCount
+	o.Events = futex.RunCount + waking.RunCount + o.Faults
+	o.EventsTime = futex.Runtime + waking.Runtime + ofUser.Runtime + ofKernel.Runtime
 	return nil
 }
 
@@ -632,7 +682,7 @@ func (c *Collector) drain() (*Sample, error) {
 		}
 		s.Threads[int(tid)] = Thread{int(tid), int(pid), strings.ToValidUTF8(string(name), "?")}
 	}
-	err := drain(c.objects.Uses, func(k objectUseKey, u objectUse) {
+	used := func(k objectUseKey, u objectUse) {
 		if int(k.Tgid) == os.Getpid() {
 			return // calibration
 		}
@@ -642,13 +692,14 @@ func (c *Collector) drain() (*Sample, error) {
 		}
 		see(k.Tid, k.Tgid, u.Comm)
 		use := Use{int(k.Tid), o}
-		n := s.Uses[use]
-		s.Uses[use] = Counts{n.Locks + u.Locks, n.Waits + u.Waits, n.Wakes + u.Wakes}
-	})
-	if err != nil {
-		return nil, err
+		s.Uses[use] = s.Uses[use].add(Counts{u.Locks, u.Waits, u.Wakes, u.Faults})
 	}
-	err = drain(c.objects.Wakes, func(k objectWakeKey, w objectWake) {
+	for _, m := range []*ebpf.Map{c.objects.Uses, c.objects.Pages} {
+		if err := drain(m, used); err != nil {
+			return nil, err
+		}
+	}
+	err := drain(c.objects.Wakes, func(k objectWakeKey, w objectWake) {
 		see(k.Waker, k.WakerTgid, w.WakerComm)
 		see(k.Wakee, k.WakeeTgid, w.WakeeComm)
 		s.Wakes[Pair{int(k.Waker), int(k.Wakee)}] += w.Wakes
@@ -659,13 +710,13 @@ func (c *Collector) drain() (*Sample, error) {
 	for _, v := range []struct {
 		in *ebpf.Variable
 		to *uint64
-	}{{c.objects.LostUses, &c.lost.Uses}, {c.objects.LostWakes, &c.lost.Wakes}, {c.objects.LostTargets, &c.lost.Targets}} {
+	}{{c.objects.LostUses, &c.lost.Uses}, {c.objects.LostPages, &c.lost.Faults}, {c.objects.LostWakes, &c.lost.Wakes}, {c.objects.LostTargets, &c.lost.Targets}} {
 		if err := v.in.Get(v.to); err != nil {
 			return nil, err
 		}
 	}
 	c.lost.Targets += c.refused
-	s.Lost = Lost{c.lost.Uses - c.told.Uses, c.lost.Wakes - c.told.Wakes, c.lost.Targets - c.told.Targets}
+	s.Lost = Lost{c.lost.Uses - c.told.Uses, c.lost.Faults - c.told.Faults, c.lost.Wakes - c.told.Wakes, c.lost.Targets - c.told.Targets}
 	c.told = c.lost
 	return s, nil
 }

@@ -96,7 +96,7 @@ func Find(s *Sample, halves [2]*Sample) *Report {
 func (r *Report) find(s *Sample, halves [2]*Sample) [][]int {
 	m := r.Matrix
 	if len(m.Threads) == 0 {
-		r.Why = "no two threads were seen at the same lock, and none woke another one"
+		r.Why = "no two threads were seen at the same lock or page, and none woke another one"
 		return nil
 	}
 	// A fixed seed: the same sample gives the same groups.

@@ -17,7 +17,7 @@ func TestMatrix(t *testing.T) {
 	s.Uses[Use{11, lock}] = Counts{Locks: 60}
 	s.Uses[Use{20, other}] = Counts{Locks: 100}
 	s.Uses[Use{11, shared}] = Counts{Waits: 30}
-	s.Uses[Use{20, shared}] = Counts{Wakes: 40}
+	s.Uses[Use{20, shared}] = Counts{Wakes: 25, Faults: 15}
 	s.Uses[Use{30, lock}] = Counts{Locks: 1} // with 8 wakeups, too little to tell
 	s.Uses[Use{50, Object{PID: 5, Addr: 1}}] = Counts{Locks: 1000}
 	s.Wakes[Pair{20, 40}] = 30
@@ -54,18 +54,18 @@ func TestSample(t *testing.T) {
 		for _, th := range []Thread{{10, 1, "a"}, {11, 1, "b"}, {12, 1, "c"}} {
 			x.Threads[th.TID] = th
 		}
-		x.Uses[Use{10, lock}] = Counts{Locks: 3, Waits: 2}
+		x.Uses[Use{10, lock}] = Counts{Locks: 3, Waits: 2, Faults: 5}
 		x.Uses[Use{11, lock}] = Counts{Locks: 100}
 		x.Wakes[Pair{10, 12}] = 8
 		x.Wakes[Pair{10, 11}] = 8
-		x.Lost = Lost{Uses: 1, Wakes: 2, Targets: 3}
+		x.Lost = Lost{Uses: 1, Faults: 4, Wakes: 2, Targets: 3}
 	}
 	s.Add(more)
-	if got := s.Uses[Use{10, lock}]; got != (Counts{Locks: 6, Waits: 4}) || s.Wakes[Pair{10, 12}] != 16 || s.Lost != (Lost{2, 4, 6}) {
+	if got := s.Uses[Use{10, lock}]; got != (Counts{Locks: 6, Waits: 4, Faults: 10}) || s.Wakes[Pair{10, 12}] != 16 || s.Lost != (Lost{2, 8, 4, 6}) {
 		t.Errorf("added: %+v", s)
 	}
 	s.Age(func(th Thread) bool { return th.TID != 11 })
-	if got := s.Uses[Use{10, lock}]; got != (Counts{Locks: 3, Waits: 2}) || len(s.Uses) != 1 || len(s.Wakes) != 1 || s.Wakes[Pair{10, 12}] != 8 {
+	if got := s.Uses[Use{10, lock}]; got != (Counts{Locks: 3, Waits: 2, Faults: 5}) || len(s.Uses) != 1 || len(s.Wakes) != 1 || s.Wakes[Pair{10, 12}] != 8 {
 		t.Errorf("aged: %+v", s)
 	}
 	for range 5 {

@@ -18,6 +18,7 @@ type objectUse struct {
 	Locks  uint64
 	Waits  uint64
 	Wakes  uint64
+	Faults uint64
 	Inode  uint64
 	Offset uint64
 	Dev    uint32
@@ -51,16 +52,21 @@ type objectWakeKey struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	objectMapTargets      = "targets"
-	objectMapUses         = "uses"
-	objectMapWakes        = "wakes"
-	objectProgFutex       = "futex"
-	objectProgLock        = "lock"
-	objectProgProcessFork = "process_fork"
-	objectProgWaking      = "waking"
-	objectVarLostTargets  = "lost_targets"
-	objectVarLostUses     = "lost_uses"
-	objectVarLostWakes    = "lost_wakes"
+	objectMapFaults         = "faults"
+	objectMapPages          = "pages"
+	objectMapTargets        = "targets"
+	objectMapUses           = "uses"
+	objectMapWakes          = "wakes"
+	objectProgFaultOfKernel = "fault_of_kernel"
+	objectProgFaultOfUser   = "fault_of_user"
+	objectProgFutex         = "futex"
+	objectProgLock          = "lock"
+	objectProgProcessFork   = "process_fork"
+	objectProgWaking        = "waking"
+	objectVarLostPages      = "lost_pages"
+	objectVarLostTargets    = "lost_targets"
+	objectVarLostUses       = "lost_uses"
+	objectVarLostWakes      = "lost_wakes"
 )
 
 // loadObject returns the embedded CollectionSpec for object.
@@ -105,16 +111,20 @@ type objectSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type objectProgramSpecs struct {
-	Futex       *ebpf.ProgramSpec `ebpf:"futex"`
-	Lock        *ebpf.ProgramSpec `ebpf:"lock"`
-	ProcessFork *ebpf.ProgramSpec `ebpf:"process_fork"`
-	Waking      *ebpf.ProgramSpec `ebpf:"waking"`
+	FaultOfKernel *ebpf.ProgramSpec `ebpf:"fault_of_kernel"`
+	FaultOfUser   *ebpf.ProgramSpec `ebpf:"fault_of_user"`
+	Futex         *ebpf.ProgramSpec `ebpf:"futex"`
+	Lock          *ebpf.ProgramSpec `ebpf:"lock"`
+	ProcessFork   *ebpf.ProgramSpec `ebpf:"process_fork"`
+	Waking        *ebpf.ProgramSpec `ebpf:"waking"`
 }
 
 // objectMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type objectMapSpecs struct {
+	Faults  *ebpf.MapSpec `ebpf:"faults"`
+	Pages   *ebpf.MapSpec `ebpf:"pages"`
 	Targets *ebpf.MapSpec `ebpf:"targets"`
 	Uses    *ebpf.MapSpec `ebpf:"uses"`
 	Wakes   *ebpf.MapSpec `ebpf:"wakes"`
@@ -124,6 +134,7 @@ type objectMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type objectVariableSpecs struct {
+	LostPages   *ebpf.VariableSpec `ebpf:"lost_pages"`
 	LostTargets *ebpf.VariableSpec `ebpf:"lost_targets"`
 	LostUses    *ebpf.VariableSpec `ebpf:"lost_uses"`
 	LostWakes   *ebpf.VariableSpec `ebpf:"lost_wakes"`
@@ -149,6 +160,8 @@ func (o *objectObjects) Close() error {
 //
 // It can be passed to loadObjectObjects or ebpf.CollectionSpec.LoadAndAssign.
 type objectMaps struct {
+	Faults  *ebpf.Map `ebpf:"faults"`
+	Pages   *ebpf.Map `ebpf:"pages"`
 	Targets *ebpf.Map `ebpf:"targets"`
 	Uses    *ebpf.Map `ebpf:"uses"`
 	Wakes   *ebpf.Map `ebpf:"wakes"`
@@ -156,6 +169,8 @@ type objectMaps struct {
 
 func (m *objectMaps) Close() error {
 	return _ObjectClose(
+		m.Faults,
+		m.Pages,
 		m.Targets,
 		m.Uses,
 		m.Wakes,
@@ -166,6 +181,7 @@ func (m *objectMaps) Close() error {
 //
 // It can be passed to loadObjectObjects or ebpf.CollectionSpec.LoadAndAssign.
 type objectVariables struct {
+	LostPages   *ebpf.Variable `ebpf:"lost_pages"`
 	LostTargets *ebpf.Variable `ebpf:"lost_targets"`
 	LostUses    *ebpf.Variable `ebpf:"lost_uses"`
 	LostWakes   *ebpf.Variable `ebpf:"lost_wakes"`
@@ -175,14 +191,18 @@ type objectVariables struct {
 //
 // It can be passed to loadObjectObjects or ebpf.CollectionSpec.LoadAndAssign.
 type objectPrograms struct {
-	Futex       *ebpf.Program `ebpf:"futex"`
-	Lock        *ebpf.Program `ebpf:"lock"`
-	ProcessFork *ebpf.Program `ebpf:"process_fork"`
-	Waking      *ebpf.Program `ebpf:"waking"`
+	FaultOfKernel *ebpf.Program `ebpf:"fault_of_kernel"`
+	FaultOfUser   *ebpf.Program `ebpf:"fault_of_user"`
+	Futex         *ebpf.Program `ebpf:"futex"`
+	Lock          *ebpf.Program `ebpf:"lock"`
+	ProcessFork   *ebpf.Program `ebpf:"process_fork"`
+	Waking        *ebpf.Program `ebpf:"waking"`
 }
 
 func (p *objectPrograms) Close() error {
 	return _ObjectClose(
+		p.FaultOfKernel,
+		p.FaultOfUser,
 		p.Futex,
 		p.Lock,
 		p.ProcessFork,

@@ -17,9 +17,11 @@ type Overhead struct {
 	Trap      time.Duration `json:"trap_ns"` // of one breakpoint, measured on this machine
 	CallsTime time.Duration `json:"lock_calls_program_ns"`
 	CallsOpen time.Duration `json:"lock_calls_watched_ns"`
-	// System calls and wakeups, those of other processes included.
+	// System calls, wakeups and page faults, those of other processes included.
 	SystemCalls uint64        `json:"system_calls"`
 	Entry       time.Duration `json:"entry_ns"` // of one, but for the program, measured on this machine
+	Faults      uint64        `json:"page_faults"`
+	Fault       time.Duration `json:"page_fault_ns"` // what watching adds to one, but for the program
 	Events      uint64        `json:"events"`
 	EventsTime  time.Duration `json:"events_program_ns"`
 	EventsOpen  time.Duration `json:"events_watched_ns"`
@@ -42,7 +44,7 @@ func (o Overhead) Cost() time.Duration {
 }
 
 func (o Overhead) eventsCost() time.Duration {
-	return time.Duration(o.SystemCalls)*o.Entry + o.EventsTime
+	return time.Duration(o.SystemCalls)*o.Entry + time.Duration(o.Faults)*o.Fault + o.EventsTime
 }
 
 // Share is the cost as a part of the CPU time that they used.

@@ -205,7 +205,7 @@ func CanPlot(file string) bool { return slices.Contains(plotFormats, filepath.Ex
 // Plot writes the matrix as a heat map: the paper's Figure 1.
 func (r *Report) Plot(w io.Writer, format string) error {
 	p := plot.New()
-	p.Title.Text = fmt.Sprintf("Locks and wakeups that %d threads share", len(r.order))
+	p.Title.Text = fmt.Sprintf("What %d threads share", len(r.order))
 	if n := len(r.Groups); n > 0 {
 		p.Title.Text += fmt.Sprintf(", in %d groups", n)
 	}
@@ -278,7 +278,7 @@ func PrintChanges(w io.Writer, changes []Change) {
 // Print writes what was lost, if anything.
 func (l Lost) Print(w io.Writer) {
 	if l != (Lost{}) {
-		fmt.Fprintf(w, "Not counted, as the kernel's maps were full: %d uses of locks, %d wakeups; %d processes not observed.\n", l.Uses, l.Wakes, l.Targets)
+		fmt.Fprintf(w, "Not counted, as the kernel's maps were full: %d uses of locks, %d faults, %d wakeups; %d processes not observed.\n", l.Uses, l.Faults, l.Wakes, l.Targets)
 	}
 }
 
@@ -303,6 +303,10 @@ func (o Overhead) Print(w io.Writer) {
 	if o.Events > 0 {
 		each = float64(o.eventsCost().Nanoseconds()) / float64(o.Events)
 	}
-	fmt.Fprintf(w, "  %d system calls and wakeups of all processes, %.0f ns each, watched %.1f %% of the time\n", o.Events, each, percent(o.EventsOpen, o.Time))
+	what := "system calls and wakeups"
+	if o.Faults > 0 {
+		what = fmt.Sprintf("system calls, wakeups and page faults (%d)", o.Faults)
+	}
+	fmt.Fprintf(w, "  %d %s of all processes, %.0f ns each, watched %.1f %% of the time\n", o.Events, what, each, percent(o.EventsOpen, o.Time))
 	fmt.Fprintf(w, "  cosched itself: %v of CPU time in %v\n", o.Own.Round(time.Millisecond), o.Time.Round(time.Millisecond))
 }

@@ -1,5 +1,5 @@
-// Package detect finds threads that share data, by the locks that they use and by who
-// wakes whom, and groups them.
+// Package detect finds threads that share data, by the locks that they use, by who wakes
+// whom and by faults on the same pages, and groups them.
 //
 // It is section 3 of "Co-scheduling of related threads on neighbouring CPUs" (OLS 2009):
 // threads that share data take the locks that guard it.
@@ -7,14 +7,14 @@ package detect
 
 import "maps"
 
-// Thread is a thread that was seen at a lock, or waking or being woken.
+// Thread is a thread that was seen at a lock or a page, or waking or being woken.
 type Thread struct {
 	TID  int    `json:"tid"`
 	PID  int    `json:"pid"`
 	Name string `json:"name"`
 }
 
-// Object is a lock: an address in a process, or a place in shared memory.
+// Object is a lock or a page: an address in a process, or a place in shared memory.
 type Object struct {
 	PID           int // 0 where shared
 	Addr          uint64
@@ -22,7 +22,7 @@ type Object struct {
 	Inode, Offset uint64
 }
 
-// Use is a thread and a lock that it uses.
+// Use is a thread and a lock or a page that it uses.
 type Use struct {
 	TID int
 	Object
@@ -31,14 +31,19 @@ type Use struct {
 // Pair is a thread that wakes another one.
 type Pair struct{ Waker, Wakee int }
 
-// Counts is how often a thread used a lock.
+// Counts is how often a thread used a lock or a page.
 type Counts struct {
-	Locks uint64 // calls of functions that take it
-	Waits uint64 // contention: waits for its futex
-	Wakes uint64 // of those that waited
+	Locks  uint64 // calls of functions that take it
+	Waits  uint64 // contention: waits for its futex
+	Wakes  uint64 // of those that waited
+	Faults uint64 // on the page
 }
 
-func (c Counts) sum() uint64 { return c.Locks + c.Waits + c.Wakes }
+func (c Counts) sum() uint64 { return c.Locks + c.Waits + c.Wakes + c.Faults }
+
+func (c Counts) add(o Counts) Counts {
+	return Counts{c.Locks + o.Locks, c.Waits + o.Waits, c.Wakes + o.Wakes, c.Faults + o.Faults}
+}
 
 // Sample is what was seen in some time.
 type Sample struct {
@@ -51,6 +56,7 @@ type Sample struct {
 // Lost counts what found no room in the kernel's maps.
 type Lost struct {
 	Uses    uint64 `json:"uses"`      // of locks
+	Faults  uint64 `json:"faults"`    // on pages
 	Wakes   uint64 `json:"wakes"`     // of threads
 	Targets uint64 `json:"processes"` // that were not observed
 }
@@ -64,13 +70,13 @@ func NewSample() *Sample {
 func (s *Sample) Add(o *Sample) {
 	maps.Copy(s.Threads, o.Threads)
 	for k, c := range o.Uses {
-		t := s.Uses[k]
-		s.Uses[k] = Counts{t.Locks + c.Locks, t.Waits + c.Waits, t.Wakes + c.Wakes}
+		s.Uses[k] = s.Uses[k].add(c)
 	}
 	for k, n := range o.Wakes {
 		s.Wakes[k] += n
 	}
 	s.Lost.Uses += o.Lost.Uses
+	s.Lost.Faults += o.Lost.Faults
 	s.Lost.Wakes += o.Lost.Wakes
 	s.Lost.Targets += o.Lost.Targets
 }
@@ -84,7 +90,7 @@ func (s *Sample) Age(alive func(Thread) bool) {
 	}
 	for k, c := range s.Uses {
 		_, ok := s.Threads[k.TID]
-		if c = (Counts{c.Locks / 2, c.Waits / 2, c.Wakes / 2}); ok && c.sum() > 0 {
+		if c = (Counts{c.Locks / 2, c.Waits / 2, c.Wakes / 2, c.Faults / 2}); ok && c.sum() > 0 {
 			s.Uses[k] = c
 		} else {
 			delete(s.Uses, k)

@@ -9,6 +9,10 @@
  *   share processes MS   the same as processes, the mutexes in shared memory that each
  *                        maps at another address
  *   share alike MS       32 threads that take any of 64 mutexes
+ *   share memory MS      8 groups of 4 processes that write to pages of shared memory
+ *                        without a lock, a memory for each group, and read of one for all
+ *   share memory-alike MS  32 such processes, one memory for all
+ *   share heap MS        8 groups of 4 threads, each group writes to its part of their memory
  *   share pipelines MS   2 pipelines of 4 processes through pipes, 1 through loopback TCP
  *   share many MS LOOPS  64 groups of 4 threads, with LOOPS of work between two locks; prints
  *                        how often locks were taken, and the CPU time it took in us
@@ -40,6 +44,7 @@
 #define WORKERS		4
 #define LOCKS		64
 #define STAGES		4
+#define PAGE		4096
 
 static pthread_mutex_t *locks;
 static uint64_t cpu_ns, end_ns, speed_ns;
@@ -219,6 +224,69 @@ static void run_threads(void *(*f)(void *), long nr, int late, long every)
 		pthread_join(threads[i], NULL);
 }
 
+/* Writes to one page after the other, in an order of its own, perhaps what it reads. */
+static void touch(char *memory, const char *text, size_t pages, unsigned int seed)
+{
+	while (!ended()) {
+		size_t at = rand_r(&seed) % pages * PAGE;
+
+		memory[at] = text ? text[at] : 1;
+		work();
+	}
+}
+
+static char *map_pages(int fd, size_t pages, int prot)
+{
+	char *memory = mmap(NULL, pages * PAGE, prot, MAP_SHARED, fd, 0);
+
+	check(memory != MAP_FAILED, "mmap");
+	return memory;
+}
+
+static int new_memory(size_t pages)
+{
+	int fd = memfd_create("memory", 0);
+
+	check(fd >= 0 && !ftruncate(fd, pages * PAGE), "memfd_create");
+	return fd;
+}
+
+/* Each process faults once on each page: there are so many that it does until the end. */
+static void run_memory(int groups)
+{
+	size_t pages = 2048;
+	int text = new_memory(pages), fd[GROUPS];
+
+	cpu_ns /= GROUPS * WORKERS;
+	loops = 1000000;
+	for (int i = 0; i < groups; i++)
+		fd[i] = new_memory(pages);
+	for (int i = 0; i < GROUPS * WORKERS; i++) {
+		if (fork())
+			continue;
+		/* Every process has other pages before it. */
+		mmap(NULL, (i + 1) * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		be('w', i / WORKERS);
+		touch(map_pages(fd[i / WORKERS % groups], pages, PROT_READ | PROT_WRITE),
+		      map_pages(text, pages, PROT_READ), pages, i + 1);
+		exit(0);
+	}
+}
+
+/* Few, which NUMA balancing takes away again and again. */
+#define HEAP_PAGES	64
+
+static char *heap;
+
+static void *in_heap(void *arg)
+{
+	long nr = (long)arg;
+
+	be('w', nr / WORKERS);
+	touch(heap + nr / WORKERS * HEAP_PAGES * PAGE, NULL, HEAP_PAGES, nr + 1);
+	return NULL;
+}
+
 static void run_processes(void)
 {
 	pthread_mutexattr_t attr;
@@ -327,6 +395,16 @@ int main(int argc, char **argv)
 		run_processes();
 	} else if (!strcmp(argv[1], "alike")) {
 		run_threads(alike, GROUPS * WORKERS, 0, 0);
+	} else if (!strcmp(argv[1], "memory")) {
+		run_memory(GROUPS);
+	} else if (!strcmp(argv[1], "memory-alike")) {
+		run_memory(1);
+	} else if (!strcmp(argv[1], "heap")) {
+		heap = mmap(NULL, GROUPS * HEAP_PAGES * PAGE, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		check(heap != MAP_FAILED, "mmap");
+		loops = 100000;
+		run_threads(in_heap, GROUPS * WORKERS, 0, 0);
 	} else if (!strcmp(argv[1], "pipelines")) {
 		cpu_ns /= 3 * STAGES;
 		run_pipeline('p', 0, 0);

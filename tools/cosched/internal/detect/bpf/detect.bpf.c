@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Who uses which lock, and who wakes whom, of the processes in the map targets.
+ * Who uses which lock, who wakes whom, and who faults on which page, of the processes in
+ * the map targets.
  *
  * A lock is known by its address: that in its process, or where the memory is shared,
  * by the place in the file or shared memory object behind it, so that one lock is one
  * lock for all processes that map it.  That is looked up when a thread is first seen
- * at an address, not at each use.
+ * at an address, not at each use.  A page is known in the same way.
  *
- * An entry of uses or wakes is only written by the thread that it is of, so counting
- * needs no atomic instruction.
+ * An entry of uses, pages or wakes is only written by the thread that it is of, so
+ * counting needs no atomic instruction.
  */
 #include <stdbool.h>
 #include <linux/bpf.h>
@@ -57,6 +58,7 @@ struct use {
 	__u64 locks;		/* calls of functions that take the lock */
 	__u64 waits;		/* for the futex */
 	__u64 wakes;		/* of those who wait for it */
+	__u64 faults;		/* of the page */
 	__u64 inode, offset;	/* where shared */
 	__u32 dev, where;
 	char comm[16];
@@ -78,13 +80,21 @@ struct {
 	__type(value, __u32);
 } targets SEC(".maps");
 
-/* User space sets the sizes of both, and empties them each interval. */
+/* User space sets the sizes of these, and empties them each interval. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
 	__type(key, struct use_key);
 	__type(value, struct use);
 } uses SEC(".maps");
+
+/* Of its own, so that who maps much memory leaves room for locks. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct use_key);
+	__type(value, struct use);
+} pages SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -93,8 +103,25 @@ struct {
 	__type(value, struct wake);
 } wakes SEC(".maps");
 
+/* What is known of a thread from its last fault. */
+struct fault {
+	__u64 page;		/* where, if only its process has that; else 0 */
+	__u64 hints;		/* hinting_faults() before it */
+	/* The mapping that it was in, when that was found, and the place of its begin. */
+	__u64 start, end, found;
+	struct use place;
+	bool writable;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct fault);
+} faults SEC(".maps");
+
 /* What found no room. */
-__u64 lost_uses, lost_wakes, lost_targets;
+__u64 lost_uses, lost_pages, lost_wakes, lost_targets;
 
 static bool target(__u32 tgid)
 {
@@ -106,24 +133,29 @@ static bool target(__u32 tgid)
 struct place {
 	__u64 addr;
 	struct use *use;
+	__u64 start, end;	/* of the mapping */
+	bool writable;
 };
 
 static long place_of(struct task_struct *task, struct vm_area_struct *vma, void *data)
 {
+	unsigned long flags = BPF_CORE_READ(vma, vm_flags);
 	struct place *p = data;
 	struct use *u = p->use;
 	struct inode *inode;
 
+	p->start = BPF_CORE_READ(vma, vm_start);
+	p->end = BPF_CORE_READ(vma, vm_end);
+	p->writable = flags & VM_WRITE;
 	u->where = WHERE_PRIVATE;
-	if (!(BPF_CORE_READ(vma, vm_flags) & VM_SHARED))
+	if (!(flags & VM_SHARED))
 		return 0;
 	inode = BPF_CORE_READ(vma, vm_file, f_inode);
 	if (!inode)
 		return 0;
 	u->inode = BPF_CORE_READ(inode, i_ino);
 	u->dev = BPF_CORE_READ(inode, i_sb, s_dev);
-	u->offset = (BPF_CORE_READ(vma, vm_pgoff) << PAGE_SHIFT) +
-		    p->addr - BPF_CORE_READ(vma, vm_start);
+	u->offset = (BPF_CORE_READ(vma, vm_pgoff) << PAGE_SHIFT) + p->addr - p->start;
 	u->where = WHERE_SHARED;
 	return 0;
 }
@@ -244,6 +276,108 @@ int BPF_PROG(waking, struct task_struct *wakee)
 	if (bpf_map_update_elem(&wakes, &key, &first, BPF_NOEXIST))
 		__sync_fetch_and_add(&lost_wakes, 1);
 	return 0;
+}
+
+/*
+ * Changes with each fault of a thread by which NUMA balancing finds out who uses a page:
+ * task_numa_fault() counts them, from 0 again in each pass over the memory.
+ */
+static __u64 hinting_faults(struct task_struct *task)
+{
+	if (!bpf_core_field_exists(task->numa_faults_locality))
+		return 0;
+	return ((__u64)task->numa_scan_seq << 32) +
+	       task->numa_faults_locality[0] + task->numa_faults_locality[1];
+}
+
+/*
+ * Where interrupts are disabled, as they are at a fault, finding a mapping takes one more:
+ * microseconds in a virtual machine.  Those who fault often do so in one mapping, so it
+ * is believed to be there for a while.
+ */
+#define BELIEVED_NS	1000000
+
+static void find_mapping(struct fault *f, __u64 addr)
+{
+	struct use first = {};
+	struct place p = { .addr = addr, .use = &first };
+	__u64 now = bpf_ktime_get_ns();
+
+	if (addr >= f->start && addr < f->end && now - f->found < BELIEVED_NS)
+		return;
+	bpf_find_vma(bpf_get_current_task_btf(), addr, place_of, &p, 0);
+	first.offset -= addr - p.start;
+	f->start = p.start;
+	f->end = p.end;
+	f->found = now;
+	f->place = first;
+	f->writable = p.writable;
+}
+
+static void count_fault(__u64 page, struct use *place)
+{
+	__u64 id = bpf_get_current_pid_tgid();
+	struct use_key key = { .tgid = id >> 32, .tid = id, .addr = page };
+	struct use *u = bpf_map_lookup_elem(&pages, &key);
+
+	if (u) {
+		u->faults++;
+		return;
+	}
+	place->faults = 1;
+	bpf_get_current_comm(place->comm, sizeof(place->comm));
+	if (bpf_map_update_elem(&pages, &key, place, BPF_NOEXIST))
+		__sync_fetch_and_add(&lost_pages, 1);
+}
+
+/*
+ * Each process that uses a page of shared memory faults on it.  On other pages it is the
+ * first thread that does, and tells nothing: the page is new, or was somebody else's that
+ * gave it back.  But a page that NUMA balancing took away is in use, and whoever uses it
+ * next is one of its users.  This is known when the fault has been dealt with, at
+ * the thread's next one.
+ *
+ * Who cannot write to a page changes nothing that others read: so no code, which all share.
+ */
+static int fault(__u64 addr)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u64 page = addr >> PAGE_SHIFT << PAGE_SHIFT, hints;
+	struct use place = {};
+	struct fault *f;
+
+	if (!target(task->tgid))
+		return 0;
+	f = bpf_task_storage_get(&faults, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!f)
+		return 0;
+	hints = hinting_faults(task);
+	if (f->page && f->hints != hints) {
+		place.where = WHERE_PRIVATE;
+		count_fault(f->page, &place);
+	}
+	find_mapping(f, page);
+	f->page = f->writable && f->place.where == WHERE_PRIVATE ? page : 0;
+	f->hints = hints;
+	if (f->writable && f->place.where == WHERE_SHARED) {
+		place = f->place;
+		place.offset += page - f->start;
+		count_fault(page, &place);
+	}
+	return 0;
+}
+
+SEC("tp_btf/page_fault_user")
+int BPF_PROG(fault_of_user, unsigned long addr)
+{
+	return fault(addr);
+}
+
+/* System calls fault on the memory that they are given. */
+SEC("tp_btf/page_fault_kernel")
+int BPF_PROG(fault_of_kernel, unsigned long addr)
+{
+	return fault(addr);
 }
 
 SEC("tp_btf/sched_process_fork")

@@ -15,6 +15,8 @@ struct pt_regs {
 struct task_struct {
 	int pid, tgid;
 	char comm[16];
+	int numa_scan_seq;
+	unsigned long numa_faults_locality[3];
 };
 
 struct super_block {
@@ -31,12 +33,13 @@ struct file {
 };
 
 struct vm_area_struct {
-	unsigned long vm_start, vm_pgoff, vm_flags;
+	unsigned long vm_start, vm_end, vm_pgoff, vm_flags;
 	struct file *vm_file;
 };
 
 #pragma clang attribute pop
 
+#define VM_WRITE	0x2
 #define VM_SHARED	0x8
 #define PAGE_SHIFT	12	/* of x86-64 */
 
