@@ -3,6 +3,11 @@
 package tests
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"cosched.io/cosched/internal/vm"
@@ -59,4 +64,62 @@ func TestIntegrationDetectFollow(t *testing.T) {
 		{sh: groups8 + ">/tmp/before; sed 's/^4 w0/5 w0/' /tmp/before >/tmp/expected; kill -USR1 $(pidof share); " +
 			within(groups8+"| cmp -s /tmp/expected -") + "sort -u /tmp/expected | wc -l", out: "8"},
 	})
+}
+
+// Threads that share memory and no lock are found where NUMA balancing takes pages away to
+// see who uses them, and only there. The guest has two nodes, and balancing looks more often
+// than by default, as its threads do not work for long.
+func TestIntegrationDetectFaults(t *testing.T) {
+	const detect = "cosched detect --json --faults --limit 25 -- share heap 32000"
+	out := sh(t, "demo", `cd /sys/kernel/debug/sched/numa_balancing
+		echo 10 >scan_delay_ms; echo 20 >scan_period_min_ms; echo 20 >scan_period_max_ms
+		cat /proc/sys/kernel/numa_balancing
+		`+detect+`
+		echo 0 >/proc/sys/kernel/numa_balancing
+		`+detect, func(c *vm.Config) {
+		argv := c.Command
+		*c = observed(t)
+		c.Command, c.Topology.Nodes = argv, 2
+		c.Programs = append(c.Programs, command(t))
+		exact(c)
+		// As play has it.
+		c.Virtual.Shift, c.Virtual.Pause = 3, 0
+	})
+	on, out, _ := strings.Cut(out, "\n")
+	if on != "1" {
+		t.Fatalf("NUMA balancing is %q in a guest of two nodes", on)
+	}
+	type report struct {
+		Groups []struct {
+			Threads []struct{ Name string }
+		}
+		Threads []struct{ Name string }
+		Why     string
+	}
+	var with, without report
+	d := json.NewDecoder(strings.NewReader(out))
+	if err := errors.Join(d.Decode(&with), d.Decode(&without)); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	var found []string
+	for _, g := range with.Groups {
+		var names []string
+		for _, thread := range g.Threads {
+			if thread.Name != "share" { // who made them, and shares their stacks
+				names = append(names, thread.Name)
+			}
+		}
+		found = append(found, strings.Join(names, " "))
+	}
+	slices.Sort(found)
+	var all []string
+	for i := range 8 {
+		all = append(all, strings.TrimSpace(strings.Repeat(fmt.Sprintf("w%d ", i), 4)))
+	}
+	if !slices.Equal(found, all) {
+		t.Errorf("groups %q, want %q: %s", found, all, with.Why)
+	}
+	if len(without.Groups) > 0 || without.Why == "" {
+		t.Errorf("without NUMA balancing: %+v", without)
+	}
 }
