@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"sigs.k8s.io/yaml"
@@ -186,6 +187,42 @@ func TestMetrics(t *testing.T) {
 		if !strings.Contains(string(text), "\n"+line+"\n") {
 			t.Errorf("there is no %s in\n%s", line, text)
 		}
+	}
+}
+
+// Of what has the name of the socket for metrics, only a socket that nobody serves gives way.
+func TestMetricsSocket(t *testing.T) {
+	r := newRig(t)
+	file, live := filepath.Join(r.dir, "file"), filepath.Join(r.dir, "live")
+	coschedtest.Replace(t, file, "text")
+	l, err := net.Listen("unix", live)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, path := range []string{file, live, r.dir} {
+		stop, err := r.direct("").listen("unix:" + path)
+		if err == nil {
+			stop()
+		}
+		if err == nil || !strings.Contains(err.Error(), path+": bind: address already in use") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != "text" {
+		t.Errorf("the file has %q, %v", text, err)
+	}
+	// The one that serves it was tried, and is rid of the one who did.
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := conn.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("read %d bytes, %v", n, err)
 	}
 }
 

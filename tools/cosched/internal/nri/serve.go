@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -264,9 +265,7 @@ func (p *Plugin) listen(at string) (stop func(), err error) {
 	network, address := "tcp", at
 	if path, ok := strings.CutPrefix(at, "unix:"); ok {
 		network, address = "unix", path
-		if _, err := net.Dial(network, path); err != nil {
-			_ = os.Remove(path) // of a plugin before this one
-		}
+		removeStale(path)
 	}
 	l, err := net.Listen(network, address)
 	if err != nil {
@@ -280,6 +279,20 @@ func (p *Plugin) listen(at string) (stop func(), err error) {
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = s.Serve(l) }()
 	return func() { _ = s.Close() }, nil
+}
+
+// removeStale removes the socket of a plugin that was killed. What else has this name, and
+// a socket that somebody serves, is left for net.Listen to refuse.
+func removeStale(path string) {
+	if st, err := os.Lstat(path); err != nil || st.Mode().Type() != os.ModeSocket {
+		return
+	}
+	conn, err := net.Dial("unix", path)
+	if err == nil {
+		conn.Close()
+	} else if errors.Is(err, syscall.ECONNREFUSED) {
+		_ = os.Remove(path)
+	}
 }
 
 // Look asks the runtime once what runs, and changes nothing.
