@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -224,6 +226,58 @@ func TestMetricsSocket(t *testing.T) {
 	if n, err := conn.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("read %d bytes, %v", n, err)
 	}
+}
+
+// Pods start while somebody asks for metrics and does not read them, and who does so is not
+// waited for.
+func TestMetricsUnread(t *testing.T) {
+	r := newRig(t)
+	p := r.direct("")
+	s, _ := r.add(p, "a", m{"cosched.io/cpus-preferred": "llc:0"}, 0)
+	// More than the buffers of a connection hold.
+	p.pods[s.Id].name = "shop/" + strings.Repeat("x", 16<<20)
+	defer func(d time.Duration) { collectorPatience = d }(collectorPatience)
+	ask := func(may time.Duration) net.Conn {
+		t.Helper()
+		collectorPatience = may
+		socket := filepath.Join(r.dir, may.String())
+		stop, err := p.listen("unix:" + socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(stop)
+		conn, err := net.Dial("unix", socket)
+		if err == nil {
+			t.Cleanup(func() { conn.Close() })
+			_, err = io.WriteString(conn, "GET /metrics HTTP/1.1\r\nHost: plugin\r\n\r\n")
+		}
+		if err == nil {
+			err = conn.SetDeadline(time.Now().Add(patience))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	if _, err := ask(time.Hour).Read(make([]byte, 1)); err != nil { // the answer has begun
+		t.Fatal(err)
+	}
+	started := make(chan struct{})
+	go func() {
+		defer close(started)
+		_ = p.RunPodSandbox(t.Context(), r.sandbox("b", m{"cosched.io/cpus-preferred": "llc:1"}))
+	}()
+	select {
+	case <-started:
+	case <-time.After(patience):
+		t.Fatal("a pod does not start")
+	}
+	r.is(podCgroup("b"), "4-7; 100 150")
+	conn := ask(50 * time.Millisecond)
+	r.wait("the connection is closed", func() bool {
+		_, err := io.WriteString(conn, "\n")
+		return errors.Is(err, syscall.EPIPE)
+	})
 }
 
 // apiServer is the part of Kubernetes's that is written to.

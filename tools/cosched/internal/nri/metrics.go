@@ -1,8 +1,8 @@
 package nri
 
 import (
+	"bytes"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -10,8 +10,9 @@ import (
 	"cosched.io/cosched/internal/openmetrics"
 )
 
-// OpenMetrics writes what the plugin knows.
-func (p *Plugin) OpenMetrics(w io.Writer) {
+// OpenMetrics is what the plugin knows. It is text rather than written somewhere: pods wait
+// while the plugin is locked, and nobody who reads slowly may make them.
+func (p *Plugin) OpenMetrics() []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	pods := slices.SortedFunc(maps.Values(p.pods), func(a, b *pod) int { return strings.Compare(a.name, b.name) })
@@ -61,5 +62,7 @@ func (p *Plugin) OpenMetrics(w io.Writer) {
 			openmetrics.Family{Name: "cosched_nri_llc_cpus", Kind: "gauge", Unit: "cpus", Help: "CPUs of an LLC domain.", Points: llcs(func(i int) float64 { return float64(len(m.LLCs[i])) })},
 			openmetrics.Family{Name: "cosched_nri_llc_free_cpus", Kind: "gauge", Unit: "cpus", Help: "CPUs of an LLC domain less what the pods request whose home it is.", Points: llcs(func(i int) float64 { return float64(free[i]) / 1000 })})
 	}
-	openmetrics.Write(w, families)
+	var b bytes.Buffer
+	openmetrics.Write(&b, families)
+	return b.Bytes()
 }

@@ -46,6 +46,10 @@ const (
 	lastWord = 100 * time.Millisecond
 )
 
+// collectorPatience is how long one who collects metrics may take to ask and to read: as long
+// as Prometheus waits, unless told otherwise. A variable for tests.
+var collectorPatience = 10 * time.Second
+
 // nriLog takes what NRI's own code has to say: problems only.
 type nriLog struct{ log Log }
 
@@ -274,9 +278,9 @@ func (p *Plugin) listen(at string) (stop func(), err error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/openmetrics-text; version=1.0.0; charset=utf-8")
-		p.OpenMetrics(w)
+		_, _ = w.Write(p.OpenMetrics())
 	})
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	s := &http.Server{Handler: mux, ReadHeaderTimeout: collectorPatience, WriteTimeout: collectorPatience}
 	go func() { _ = s.Serve(l) }()
 	return func() { _ = s.Close() }, nil
 }
