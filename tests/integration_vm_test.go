@@ -51,7 +51,7 @@ cat /tmp/m.out >/tmp/said &
 cosched run --vm --home llc:1 --weights 4:1000 --emulator-home llc:0 --iothread-home 0 -- \
 	$qemu -smp 1,maxcpus=2 -object iothread,id=io1 -chardev pipe,id=m,path=/tmp/m -mon m 2>/tmp/err &
 pid=$!
-within '[ -d run-$pid/vcpu ] && [ -s run-$pid/emulator/cgroup.threads ]'
+within '[ -d run-$pid/vcpu ] && [ $(count run-$pid/emulator) -gt 0 ]'
 echo "it is QEMU: $(tr '\0' '\n' </proc/$pid/cmdline | head -n 1)"
 echo "homes: $(cat run-$pid/vcpu/cosched.cpus_preferred.effective) $(cat run-$pid/emulator/cosched.cpus_preferred.effective) $(cat run-$pid/iothread/cosched.cpus_preferred.effective), weights $(cat run-$pid/vcpu/cosched.weights)"
 within '[ $(count run-$pid/vcpu) = 1 ] && [ $(count run-$pid/iothread) = 1 ]'
@@ -76,7 +76,7 @@ echo "removed: yes"
 
 # One that was killed, and one that goes to the background.
 cosched run --vm --home llc:1 -- $qemu -smp 2 & pid=$!
-within '[ -s run-$pid/emulator/cgroup.threads ] && [ $(count run-$pid/vcpu) = 2 ]'
+within '[ -d run-$pid/vcpu ] && [ $(count run-$pid/emulator) -gt 0 ] && [ $(count run-$pid/vcpu) = 2 ]'
 kill -9 $pid
 status=0; wait $pid || status=$?
 within '[ ! -d run-$pid ]'
