@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"cosched.io/cosched"
+	"cosched.io/cosched/internal/cli"
 )
 
 // Main runs the command and returns its exit status.
@@ -31,14 +31,7 @@ func mainOf(root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	if errors.As(err, &done) {
 		return int(done)
 	}
-	status := cosched.ExitUsage // what cobra itself finds is wrong usage
-	var p *cosched.Problem
-	if errors.As(err, &p) {
-		status = p.Status
-	} else {
-		err = fmt.Errorf("%w (%s --help says more)", err, at.CommandPath())
-	}
-	fmt.Fprintf(stderr, "%s: %s\n", at.CommandPath(), cosched.Printable(strings.ReplaceAll(err.Error(), "\n", " ")))
+	status := cli.Fail(at, err, stderr)
 	// As env(1) has it: less than 125 is the command's.
 	if _, runs := at.Annotations[ofCommand]; runs && status != notFound && status != notExecutable {
 		status = notRun

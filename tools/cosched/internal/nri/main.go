@@ -3,12 +3,10 @@ package nri
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/containerd/nri/pkg/api"
@@ -16,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"cosched.io/cosched"
+	"cosched.io/cosched/internal/cli"
 )
 
 // Main runs the plugin and returns its exit status.
@@ -28,15 +27,7 @@ func Main(h cosched.Host, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	status := cosched.ExitUsage // what cobra itself finds is wrong usage
-	var p *cosched.Problem
-	if errors.As(err, &p) {
-		status = p.Status
-	} else {
-		err = fmt.Errorf("%w (%s --help says more)", err, at.CommandPath())
-	}
-	fmt.Fprintf(stderr, "%s: %s\n", at.CommandPath(), cosched.Printable(strings.ReplaceAll(err.Error(), "\n", " ")))
-	return status
+	return cli.Fail(at, err, stderr)
 }
 
 // fail is a problem that is not the package cosched's.

@@ -1,0 +1,26 @@
+// Package cli is how the commands that people call say what went wrong.
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"cosched.io/cosched"
+)
+
+// Fail prints what a command ended with, in one line, and gives the exit status that it is.
+func Fail(at *cobra.Command, err error, stderr io.Writer) int {
+	status := cosched.ExitUsage // what cobra itself finds is wrong usage
+	var p *cosched.Problem
+	if errors.As(err, &p) {
+		status = p.Status
+	} else {
+		err = fmt.Errorf("%w (%s --help says more)", err, at.CommandPath())
+	}
+	fmt.Fprintf(stderr, "%s: %s\n", at.CommandPath(), cosched.Printable(strings.ReplaceAll(err.Error(), "\n", " ")))
+	return status
+}
