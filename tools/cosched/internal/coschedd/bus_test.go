@@ -14,6 +14,7 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"cosched.io/cosched/internal/coschedd/systemdtest"
+	"cosched.io/cosched/internal/coschedtest"
 )
 
 var nativeOrder = binary.LittleEndian
@@ -61,7 +62,7 @@ func next(t *testing.T, events <-chan Event) Event {
 	select {
 	case e := <-events:
 		return e
-	case <-time.After(patience):
+	case <-time.After(coschedtest.Patience):
 		t.Fatal("no event")
 		return Event{}
 	}

@@ -20,14 +20,11 @@ import (
 	"cosched.io/cosched/internal/coschedtest"
 )
 
-// patience is how long a test waits for what must come at once.
-const patience = 30 * time.Second
-
 // rig is a machine with a systemd and the service. The service's systemd, and the kernel
 // where it is written to, are this.
 type rig struct {
 	cosched.Host
-	t      *testing.T
+	*coschedtest.Log
 	dir    string
 	events chan Event
 	stop   func()
@@ -38,12 +35,12 @@ type rig struct {
 	hold  chan struct{}   // systemd answers nobody until it is closed
 	fails error
 	wrote map[string]int // writes to a file
-	log   []string
 }
 
 func newRig(t *testing.T) *rig {
+	h, dir := coschedtest.Host(t), t.TempDir()
 	r := &rig{
-		Host: coschedtest.Host(t), t: t, dir: t.TempDir(), events: make(chan Event),
+		Host: h, Log: &coschedtest.Log{T: t, Without: []string{dir, h.Cgroup}}, dir: dir, events: make(chan Event),
 		units: map[string]Unit{}, wrote: map[string]int{},
 	}
 	coschedtest.Replace(t, filepath.Join(r.Cgroup, "cgroup.subtree_control"), "cpu\n")
@@ -57,27 +54,23 @@ func newRig(t *testing.T) *rig {
 
 // start starts the service, and has it told what it is told when it begins.
 func (r *rig) start() {
-	r.t.Helper()
+	r.T.Helper()
 	state := filepath.Join(r.dir, "state")
 	if err := os.MkdirAll(state, 0o755); err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	record, err := OpenRecord(state)
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done, ready := make(chan error), make(chan struct{})
-	s := NewService(r.Host, r, r, record, func(p journal.Priority, unit string, c Complaint) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.log = append(r.log, fmt.Sprintf("<%d>%s: %s", p, unit, strings.ReplaceAll(strings.ReplaceAll(c.String(), r.dir, ""), r.Cgroup, "")))
-	})
+	s := NewService(r.Host, r, r, record, r.log)
 	go func() { done <- s.Run(ctx, r.events, nil, func() { close(ready) }) }()
 	r.stop = func() {
 		cancel()
 		if err := <-done; err != nil {
-			r.t.Error(err)
+			r.T.Error(err)
 		}
 		r.stop = nil
 	}
@@ -173,12 +166,12 @@ func (r *rig) SetWeights(g cosched.Group, w *cosched.Weights) error {
 
 // file writes a unit file or drop-in below the rig's directory.
 func (r *rig) file(name, text string) string {
-	r.t.Helper()
+	r.T.Helper()
 	file := filepath.Join(r.dir, name)
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
-	coschedtest.Replace(r.t, file, text)
+	coschedtest.Replace(r.T, file, text)
 	return file
 }
 
@@ -191,7 +184,7 @@ func (r *rig) load(cgroup string, files ...string) {
 
 // begin makes the cgroup of a unit, as systemd does when it starts, and those above it.
 func (r *rig) begin(cgroup string) cosched.Group {
-	r.t.Helper()
+	r.T.Helper()
 	r.tree.Lock()
 	defer r.tree.Unlock()
 	at := r.Cgroup
@@ -210,18 +203,18 @@ func (r *rig) begin(cgroup string) cosched.Group {
 			err = errors.Join(err, os.WriteFile(filepath.Join(made, name), []byte(text), 0o644))
 		}
 		if err = errors.Join(err, os.Rename(made, at)); err != nil {
-			r.t.Fatal(err)
+			r.T.Fatal(err)
 		}
 	}
 	return cosched.Group(at)
 }
 
 func (r *rig) end(cgroup string) {
-	r.t.Helper()
+	r.T.Helper()
 	r.tree.Lock()
 	defer r.tree.Unlock()
-	if err := os.Rename(filepath.Join(r.Cgroup, cgroup), filepath.Join(r.t.TempDir(), "removed")); err != nil {
-		r.t.Fatal(err)
+	if err := os.Rename(filepath.Join(r.Cgroup, cgroup), filepath.Join(r.T.TempDir(), "removed")); err != nil {
+		r.T.Fatal(err)
 	}
 }
 
@@ -233,45 +226,21 @@ func (r *rig) value(cgroup, file string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// wait waits for a state.
-func (r *rig) wait(what string, ok func() bool) {
-	r.t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.t.Fatalf("%s: not within %v; logged: %q", what, patience, r.log)
-		}
-	}
-}
-
 // has waits for the values of a cgroup.
 func (r *rig) has(cgroup, home, weights string) {
-	r.t.Helper()
-	r.wait(fmt.Sprintf("%s: %s, %s", cgroup, home, weights), func() bool {
+	r.T.Helper()
+	r.Wait(fmt.Sprintf("%s: %s, %s", cgroup, home, weights), func() bool {
 		return r.value(cgroup, cosched.FilePreferred) == home && r.value(cgroup, cosched.FileWeights) == weights
 	})
 }
 
-// logged waits for a line of the log.
-func (r *rig) logged(line string) {
-	r.t.Helper()
-	r.wait("log: "+line, func() bool { return r.count(line) > 0 })
-}
-
-func (r *rig) count(text string) (n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, l := range r.log {
-		if strings.Contains(l, text) {
-			n++
-		}
-	}
-	return n
+// log is the service's.
+func (r *rig) log(p journal.Priority, unit string, c Complaint) {
+	r.Add(fmt.Sprintf("<%d>%s: %s", p, unit, c))
 }
 
 // settled waits until the service has had systemd's word on a unit, which has settings.
-func (r *rig) settled(name string) { r.t.Helper(); r.logged("<7>" + name + ": given") }
+func (r *rig) settled(name string) { r.T.Helper(); r.Logged("<7>" + name + ": given") }
 
 const preferring = "[Service]\nExecStart=/bin/true\n[X-Cosched]\n"
 
@@ -314,7 +283,7 @@ func TestTypesOfUnits(t *testing.T) {
 	if len(r.wrote) != 14 || r.wrote["a.service/"+cosched.FileWeights] != 0 {
 		t.Errorf("%d files were written: %v", len(r.wrote), r.wrote)
 	}
-	for _, l := range r.log {
+	for _, l := range r.Lines() {
 		if !strings.HasPrefix(l, "<7>") {
 			t.Error(l)
 		}
@@ -343,7 +312,7 @@ func TestBusySystemd(t *testing.T) {
 		}
 		r.has(cgroup(i), home, "100 150")
 	}
-	if n := r.count(""); n != 0 {
+	if n := r.Count(""); n != 0 {
 		t.Errorf("%d lines before systemd said anything", n)
 	}
 	// What systemd says goes before what was found: for it, 9 has the drop-in, by another name of it.
@@ -386,8 +355,8 @@ func TestRestarts(t *testing.T) {
 		}
 		r.end(cgroup)
 	}
-	if r.count("<4>")+r.count("<3>") > 0 {
-		t.Errorf("%q", r.log)
+	if r.Count("<4>")+r.Count("<3>") > 0 {
+		t.Errorf("%q", r.Lines())
 	}
 }
 
@@ -412,8 +381,8 @@ func TestGone(t *testing.T) {
 	r.events <- Event{Unit: "u.service"}
 	r.events <- Event{Unit: "never.service"}
 	r.events <- Event{Unit: "../../etc/passwd"}
-	if r.count("<4>")+r.count("<3>") > 0 {
-		t.Errorf("%q", r.log)
+	if r.Count("<4>")+r.Count("<3>") > 0 {
+		t.Errorf("%q", r.Lines())
 	}
 }
 
@@ -489,7 +458,7 @@ func TestGuess(t *testing.T) {
 	r.hold = nil
 	r.mu.Unlock()
 	close(hold)
-	r.wait("systemd's answer", func() bool { return r.count("<7>u.service: given home 3") == 2 })
+	r.Wait("systemd's answer", func() bool { return r.Count("<7>u.service: given home 3") == 2 })
 }
 
 func TestComplaints(t *testing.T) {
@@ -503,17 +472,17 @@ func TestComplaints(t *testing.T) {
 	}
 	// Refused by the kernel: the other value is written.
 	r.has(run("refused.service", "CPUsPreferred=0-99\nWeights=4 1000\n"), "", "4 1000")
-	r.logged(`<4>refused.service: /etc/refused.service:4: "0-99": names a CPU that this machine cannot have`)
+	r.Logged(`<4>refused.service: /etc/refused.service:4: "0-99": names a CPU that this machine cannot have`)
 	// What makes no sense is ignored, and what was before it stays.
 	r.has(run("odd.service", "CPUsPreferred=llc:0\nCPUsPreferred=llc:7\nWeights=0 1\nWeight=5\nCPUsPreferred=%i\n=\n"), "0-3", "100 150")
-	r.logged(`<4>odd.service: /etc/odd.service:5: CPUsPreferred=llc:7: ignored: home "llc:7": this machine has no llc 7, only 0-1`)
-	r.logged(`<4>odd.service: /etc/odd.service:6: Weights=0 1: ignored: weights are two integers from 1 to 10000, as 100 150`)
-	r.logged(`<4>odd.service: /etc/odd.service:7: Weight=5: ignored: no such setting: [X-Cosched] has CPUsPreferred= and Weights=`)
-	r.logged(`<4>odd.service: /etc/odd.service:8: CPUsPreferred=%i: ignored: specifiers such as %i are not replaced here`)
-	r.logged(`<4>odd.service: /etc/odd.service:9: nothing before the = in "=", ignored`)
+	r.Logged(`<4>odd.service: /etc/odd.service:5: CPUsPreferred=llc:7: ignored: home "llc:7": this machine has no llc 7, only 0-1`)
+	r.Logged(`<4>odd.service: /etc/odd.service:6: Weights=0 1: ignored: weights are two integers from 1 to 10000, as 100 150`)
+	r.Logged(`<4>odd.service: /etc/odd.service:7: Weight=5: ignored: no such setting: [X-Cosched] has CPUsPreferred= and Weights=`)
+	r.Logged(`<4>odd.service: /etc/odd.service:8: CPUsPreferred=%i: ignored: specifiers such as %i are not replaced here`)
+	r.Logged(`<4>odd.service: /etc/odd.service:9: nothing before the = in "=", ignored`)
 	// Less than was asked for.
 	r.has(run("offline.service", "CPUsPreferred=9\n"), "9", "100 150")
-	r.logged(`<5>offline.service: /etc/offline.service:4: none of these CPUs is online`)
+	r.Logged(`<5>offline.service: /etc/offline.service:4: none of these CPUs is online`)
 	// An inner cgroup that cannot pass the controller on: later it can.
 	inner := r.begin("/inner.slice")
 	r.load("/inner.slice")
@@ -523,7 +492,7 @@ func TestComplaints(t *testing.T) {
 	cgroup := "/inner.slice/u.service"
 	r.load(cgroup, r.file("etc/u.service", preferring+"CPUsPreferred=1\n"))
 	r.begin(cgroup)
-	r.logged("<4>u.service: /etc/u.service:4: refused")
+	r.Logged("<4>u.service: /etc/u.service:4: refused")
 	if err := os.Remove(inner.Path("refuses")); err != nil {
 		t.Fatal(err)
 	}
@@ -535,13 +504,13 @@ func TestComplaints(t *testing.T) {
 	r.units["-.slice"] = Unit{Cgroup: "/", Files: []string{filepath.Join(r.dir, "etc/-.slice")}}
 	r.mu.Unlock()
 	r.events <- Event{Reloaded: true}
-	r.logged("<4>-.slice: /etc/-.slice:2:  is the root, which is no cluster")
+	r.Logged("<4>-.slice: /etc/-.slice:2:  is the root, which is no cluster")
 	// A file that is none.
 	r.load("/system.slice/dir.service", r.dir)
 	r.begin("/system.slice/dir.service")
-	r.logged("<4>dir.service: : not read: not a regular file")
+	r.Logged("<4>dir.service: : not read: not a regular file")
 	// Once for each run of a unit, and each reload.
-	if n := r.count("odd.service:5:"); n != 2 {
+	if n := r.Count("odd.service:5:"); n != 2 {
 		t.Errorf("said %d times", n)
 	}
 	// No answer: what was found on disk holds for now.
@@ -549,7 +518,7 @@ func TestComplaints(t *testing.T) {
 	r.fails = errors.New("timeout")
 	r.mu.Unlock()
 	r.has(run("unanswered.service", "CPUsPreferred=0\nWeights=\n"), "0", "100 150")
-	r.logged("<4>unanswered.service: systemd does not say which files it has: timeout: trying again within 1m0s")
+	r.Logged("<4>unanswered.service: systemd does not say which files it has: timeout: trying again within 1m0s")
 }
 
 // What systemd says of a unit may be anything, for the service: it writes to nothing but
@@ -591,9 +560,8 @@ func TestForeignCgroups(t *testing.T) {
 // The safety nets: no inotify event and no signal tells of it.
 func TestRescan(t *testing.T) {
 	r := newRig(t)
-	var log []string
 	record, _ := OpenRecord("")
-	s := NewService(r.Host, r, r, record, func(_ journal.Priority, unit string, c Complaint) { log = append(log, unit+": "+c.String()) })
+	s := NewService(r.Host, r, r, record, r.log)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	drain := func() {
@@ -634,7 +602,6 @@ func TestRescan(t *testing.T) {
 	if len(s.units) != 2 || record.units["u.service"] != (entry{}) { // user.slice and user@7.service of the machine
 		t.Errorf("%d units are left, %v", len(s.units), record.units)
 	}
-	_ = log
 }
 
 func TestUnitOf(t *testing.T) {

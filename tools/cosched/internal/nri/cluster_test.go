@@ -10,27 +10,27 @@ import (
 
 // direct is a plugin that is called by the test rather than by a runtime.
 func (r *rig) direct(policy string) *Plugin {
-	r.t.Helper()
+	r.T.Helper()
 	parsed, err := ParsePolicy(r.Host, "policy", []byte(policy))
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
-	return New(r.Host, r, parsed, func(object, text string) { r.log = append(r.log, object+": "+text) })
+	return New(r.Host, r, parsed, r.log)
 }
 
 // add makes a pod with a container that requests thousandths of a CPU.
 func (r *rig) add(p *Plugin, name string, annotations map[string]string, milli uint64) (*api.PodSandbox, *api.Container) {
-	r.t.Helper()
+	r.T.Helper()
 	s := r.sandbox(name, annotations)
-	if err := p.RunPodSandbox(r.t.Context(), s); err != nil {
-		r.t.Fatal(err)
+	if err := p.RunPodSandbox(r.T.Context(), s); err != nil {
+		r.T.Fatal(err)
 	}
 	c := &api.Container{Id: name + "-main", PodSandboxId: s.Id, Name: "main", Linux: &api.LinuxContainer{
 		CgroupsPath: s.Linux.CgroupParent[len("/kubepods.slice/kubepods-burstable.slice/"):] + ":cri-containerd:" + name + "-main",
 		Resources:   &api.LinuxResources{Cpu: &api.LinuxCPU{Shares: api.UInt64(milli * 1024 / 1000)}},
 	}}
-	if err := p.StartContainer(r.t.Context(), s, c); err != nil {
-		r.t.Fatal(err)
+	if err := p.StartContainer(r.T.Context(), s, c); err != nil {
+		r.T.Fatal(err)
 	}
 	return s, c
 }
@@ -79,8 +79,8 @@ func TestClusters(t *testing.T) {
 	r.quiet()
 	r.add(p, "against", m{"cosched.io/cluster": "till", "cosched.io/cpus-preferred": "3"}, 0)
 	r.is(podCgroup("against"), "1-2; 100 150")
-	if r.count("shop/against: cluster till: has home 1-2, not 3") != 1 {
-		t.Errorf("logged %q", r.log)
+	if r.Count("shop/against: cluster till: has home 1-2, not 3") != 1 {
+		t.Errorf("logged %q", r.Lines())
 	}
 	if err := p.StopPodSandbox(t.Context(), named); err != nil {
 		t.Fatal(err)
@@ -88,8 +88,8 @@ func TestClusters(t *testing.T) {
 	r.is(podCgroup("first"), "3; 100 150")
 	r.add(p, "none", m{"cosched.io/cluster": "till", "cosched.io/cpus-preferred": "inherit"}, 0)
 	r.is(podCgroup("none"), "; 100 150")
-	if r.count("shop/none: cluster till: not joined") != 1 {
-		t.Errorf("logged %q", r.log)
+	if r.Count("shop/none: cluster till: not joined") != 1 {
+		t.Errorf("logged %q", r.Lines())
 	}
 }
 

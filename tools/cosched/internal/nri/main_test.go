@@ -89,12 +89,12 @@ func TestNoController(t *testing.T) {
 
 // busy is a node with pods in both domains.
 func busy(r *rig) {
-	r.t.Helper()
+	r.T.Helper()
 	s := r.sandbox("a", m{"cosched.io/cpus-preferred": "llc:0"})
 	both := r.sandbox("both", m{"cosched.io/cpus-preferred": "2-5", "cpus-preferred.cosched.io/container.side": "7"})
 	for _, s := range []*api.PodSandbox{s, both} {
 		if err := r.run(s); err != nil {
-			r.t.Fatal(err)
+			r.T.Fatal(err)
 		}
 	}
 	for _, c := range []struct {
@@ -103,7 +103,7 @@ func busy(r *rig) {
 		milli uint64
 	}{{s, "main", 1500}, {s, "side", 0}, {both, "main", 2000}, {both, "side", 250}} {
 		if _, err := r.container(c.s, c.name, c.milli); err != nil {
-			r.t.Fatal(err)
+			r.T.Fatal(err)
 		}
 	}
 }
@@ -159,7 +159,7 @@ func TestMetrics(t *testing.T) {
 	r.start("b", m{"cosched.io/weights": "x"}, "main")
 	r.start("plain", nil, "main")
 	r.policy("x: y\n")
-	r.logged("the policy from before holds")
+	r.Logged("the policy from before holds")
 	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}}
@@ -220,7 +220,7 @@ func TestMetricsSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(coschedtest.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := conn.Read(make([]byte, 1)); err != io.EOF {
@@ -252,7 +252,7 @@ func TestMetricsUnread(t *testing.T) {
 			_, err = io.WriteString(conn, "GET /metrics HTTP/1.1\r\nHost: plugin\r\n\r\n")
 		}
 		if err == nil {
-			err = conn.SetDeadline(time.Now().Add(patience))
+			err = conn.SetDeadline(time.Now().Add(coschedtest.Patience))
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -269,12 +269,12 @@ func TestMetricsUnread(t *testing.T) {
 	}()
 	select {
 	case <-started:
-	case <-time.After(patience):
+	case <-time.After(coschedtest.Patience):
 		t.Fatal("a pod does not start")
 	}
 	r.is(podCgroup("b"), "4-7; 100 150")
 	conn := ask(50 * time.Millisecond)
-	r.wait("the connection is closed", func() bool {
+	r.Wait("the connection is closed", func() bool {
 		_, err := io.WriteString(conn, "\n")
 		return errors.Is(err, syscall.EPIPE)
 	})

@@ -74,7 +74,8 @@ func TestPods(t *testing.T) {
 		{"q", m{"cosched.io/cpus-preferred": "8-9"}, "8-9" + defaults, nil, "none of these CPUs is online"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r.log, r.t = nil, t
+			r.Forget()
+			r.T = t
 			s := r.sandbox(tc.name, tc.annotations)
 			if err := r.run(s); err != nil {
 				t.Fatal(err)
@@ -91,8 +92,8 @@ func TestPods(t *testing.T) {
 			}
 			if tc.refused == "" {
 				r.quiet()
-			} else if n := r.count("shop/" + tc.name + ": "); r.count(tc.refused) != 1 || strings.Contains(strings.Join(r.log, ""), "\x1b") {
-				t.Errorf("%d lines, want one with %q: %q", n, tc.refused, r.log)
+			} else if n := r.Count("shop/" + tc.name + ": "); r.Count(tc.refused) != 1 || strings.Contains(strings.Join(r.Lines(), ""), "\x1b") {
+				t.Errorf("%d lines, want one with %q: %q", n, tc.refused, r.Lines())
 			}
 			if err := r.runtime.StopPodSandbox(t.Context(), &api.StopPodSandboxRequest{Pod: s}); err != nil {
 				t.Error(err)
@@ -181,7 +182,7 @@ func TestRestarts(t *testing.T) {
 	// The runtime is another one now, and a pod is gone.
 	for i := range 3 {
 		r.stopRuntime()
-		r.wait("the connection is closed", func() bool { return r.count("connection was closed") > 0 })
+		r.Wait("the connection is closed", func() bool { return r.Count("connection was closed") > 0 })
 		delete(r.pods, "sandbox-late")
 		if i == 1 {
 			r.pods["new"] = r.sandbox("new", m{"cosched.io/weights": "5 6"})
@@ -221,9 +222,9 @@ func TestPolicyReload(t *testing.T) {
 	r.becomes(podCgroup("b"), "auto; 1 2")
 	for _, bad := range []string{"default: none\n", "defaults: auto\n", "rules: 7\n", "\t", "classes: {x: {weights: '0 0'}}\n"} {
 		r.policy(bad)
-		r.logged(": the policy from before holds")
+		r.Logged(": the policy from before holds")
 		r.mu.Lock()
-		r.log = nil
+		r.Forget()
 		r.mu.Unlock()
 		r.is(podCgroup("a"), "auto; 100 150")
 	}
@@ -241,7 +242,7 @@ func TestCheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := New(r.Host, r, policy, func(object, text string) { r.log = append(r.log, object+": "+text) })
+	p := New(r.Host, r, policy, r.log)
 	s := r.sandbox("a", m{"cosched.io/cpus-preferred": "llc:2"})
 	if err := p.RunPodSandbox(t.Context(), s); err != nil {
 		t.Fatal(err)
@@ -261,15 +262,15 @@ func TestCheck(t *testing.T) {
 	p.Check()
 	r.is(podCgroup("a"), "8; 100 150")
 	r.is(podCgroup("b"), "4-6; 100 150")
-	if r.count("no llc 2") != 1 {
-		t.Errorf("logged %q", r.log)
+	if r.Count("no llc 2") != 1 {
+		t.Errorf("logged %q", r.Lines())
 	}
 	// What is wrong under another policy is said again.
 	coschedtest.Replace(t, filepath.Join(r.Sys, "devices/system/cpu/online"), "0-7\n")
 	p.Check()
-	r.log = nil
+	r.Forget()
 	p.SetPolicy(policy)
-	if r.count("no llc 2") != 1 {
-		t.Errorf("logged %q", r.log)
+	if r.Count("no llc 2") != 1 {
+		t.Errorf("logged %q", r.Lines())
 	}
 }

@@ -7,12 +7,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
@@ -22,13 +20,10 @@ import (
 	"cosched.io/cosched/internal/coschedtest"
 )
 
-// patience is how long a test waits for what must come at once.
-const patience = 30 * time.Second
-
 // rig is a machine with a runtime, which is NRI's own, and a kernel, where it is written to.
 type rig struct {
 	cosched.Host
-	t       *testing.T
+	*coschedtest.Log
 	dir     string
 	socket  string
 	runtime *adaptation.Adaptation
@@ -39,7 +34,6 @@ type rig struct {
 	mu         sync.Mutex
 	pods       map[string]*api.PodSandbox
 	containers map[string]*api.Container
-	log        []string
 	wrote      int
 }
 
@@ -50,8 +44,9 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
+	h := coschedtest.Host(t)
 	r := &rig{
-		Host: coschedtest.Host(t), t: t, dir: dir, socket: filepath.Join(dir, "nri.sock"),
+		Host: h, Log: &coschedtest.Log{T: t, Without: []string{dir, h.Cgroup}}, dir: dir, socket: filepath.Join(dir, "nri.sock"),
 		pods: map[string]*api.PodSandbox{}, containers: map[string]*api.Container{},
 	}
 	coschedtest.Replace(t, filepath.Join(r.Cgroup, "cgroup.subtree_control"), "cpu\n")
@@ -64,7 +59,7 @@ func newRig(t *testing.T) *rig {
 }
 
 func (r *rig) startRuntime() {
-	r.t.Helper()
+	r.T.Helper()
 	runtime, err := adaptation.New("mock", "1.0", r.synchronize,
 		func(context.Context, []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) { return nil, nil },
 		adaptation.WithPluginPath(filepath.Join(r.dir, "plugins")), adaptation.WithPluginConfigPath(filepath.Join(r.dir, "conf.d")), adaptation.WithSocketPath(r.socket+"-behind"))
@@ -72,7 +67,7 @@ func (r *rig) startRuntime() {
 		err = runtime.Start()
 	}
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	r.runtime = runtime
 	r.forward()
@@ -83,7 +78,7 @@ func (r *rig) startRuntime() {
 func (r *rig) forward() {
 	l, err := net.Listen("unix", r.socket)
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	var mu sync.Mutex
 	open := []io.Closer{l}
@@ -143,7 +138,7 @@ func (r *rig) synchronize(ctx context.Context, f adaptation.SyncCB) error {
 
 // startPlugin starts it, with a policy unless that is "".
 func (r *rig) startPlugin(policy string) {
-	r.t.Helper()
+	r.T.Helper()
 	o := Options{Socket: r.socket, Index: "90", Metrics: r.metrics}
 	if policy != "" {
 		o.Policy = r.policy(policy)
@@ -151,16 +146,12 @@ func (r *rig) startPlugin(policy string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() {
-		done <- Serve(ctx, r.Host, r, o, func(object, text string) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.log = append(r.log, object+": "+strings.ReplaceAll(strings.ReplaceAll(text, r.dir, ""), r.Cgroup, ""))
-		})
+		done <- Serve(ctx, r.Host, r, o, r.log)
 	}()
 	r.stop = func() {
 		cancel()
 		if err := <-done; err != nil {
-			r.t.Error(err)
+			r.T.Error(err)
 		}
 	}
 	r.connected()
@@ -168,12 +159,10 @@ func (r *rig) startPlugin(policy string) {
 
 // connected waits until the runtime asks the plugin, and forgets what was logged before.
 func (r *rig) connected() {
-	r.t.Helper()
-	r.logged(": connected to mock 1.0")
+	r.T.Helper()
+	r.Logged(": connected to mock 1.0")
 	r.runtime.BlockPluginSync().Unblock()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.log = nil
+	r.Forget()
 }
 
 func (r *rig) stopPlugin() {
@@ -185,32 +174,32 @@ func (r *rig) stopPlugin() {
 
 // policy writes the file as Kubernetes does: in a directory that a link names.
 func (r *rig) policy(text string) string {
-	r.t.Helper()
+	r.T.Helper()
 	link := filepath.Join(r.dir, "policy", "..data")
 	if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	made, err := os.MkdirTemp(filepath.Dir(link), "..version")
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
-	coschedtest.Replace(r.t, filepath.Join(made, "policy.yaml"), text)
+	coschedtest.Replace(r.T, filepath.Join(made, "policy.yaml"), text)
 	if err := os.Symlink(filepath.Base(made), link+"_tmp"); err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	file := filepath.Join(r.dir, "policy", "policy.yaml")
 	if err := os.Rename(link+"_tmp", link); err != nil { // at once
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	if err := os.Symlink("..data/policy.yaml", file); err != nil && !os.IsExist(err) {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	return file
 }
 
 // makeGroup is the kernel's part of mkdir.
 func (r *rig) makeGroup(path string) {
-	r.t.Helper()
+	r.T.Helper()
 	at := r.Cgroup
 	for part := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
 		control, _ := os.ReadFile(filepath.Join(at, "cgroup.subtree_control"))
@@ -218,9 +207,9 @@ func (r *rig) makeGroup(path string) {
 		if err := os.Mkdir(at, 0o755); os.IsExist(err) {
 			continue
 		} else if err != nil {
-			r.t.Fatal(err)
+			r.T.Fatal(err)
 		}
-		coschedtest.Replace(r.t, filepath.Join(at, "cgroup.subtree_control"), "")
+		coschedtest.Replace(r.T, filepath.Join(at, "cgroup.subtree_control"), "")
 		if strings.Contains(string(control), "cosched") {
 			enable(at)
 		}
@@ -288,7 +277,7 @@ func (r *rig) SetWeights(g cosched.Group, w *cosched.Weights) error {
 
 // sandbox is a pod as the kubelet has it made: NAME of namespace shop.
 func (r *rig) sandbox(name string, annotations map[string]string) *api.PodSandbox {
-	r.t.Helper()
+	r.T.Helper()
 	s := &api.PodSandbox{
 		Id: "sandbox-" + name, Name: name, Namespace: "shop", Uid: "1-2-" + name, Labels: map[string]string{"app": name}, Annotations: annotations,
 		Linux: &api.LinuxPodSandbox{CgroupParent: podCgroup(name)},
@@ -303,8 +292,8 @@ func podCgroup(name string) string {
 
 // run has the runtime make a pod.
 func (r *rig) run(s *api.PodSandbox) error {
-	r.t.Helper()
-	err := r.runtime.RunPodSandbox(r.t.Context(), &api.RunPodSandboxRequest{Pod: s})
+	r.T.Helper()
+	err := r.runtime.RunPodSandbox(r.T.Context(), &api.RunPodSandboxRequest{Pod: s})
 	if err == nil {
 		r.mu.Lock()
 		r.pods[s.Id] = s
@@ -315,20 +304,20 @@ func (r *rig) run(s *api.PodSandbox) error {
 
 // container has the runtime make and start one in a pod, which requests thousandths of a CPU.
 func (r *rig) container(s *api.PodSandbox, name string, milli uint64) (*api.Container, error) {
-	r.t.Helper()
+	r.T.Helper()
 	c := &api.Container{Id: s.Name + "-" + name, PodSandboxId: s.Id, Name: name, State: api.ContainerState_CONTAINER_RUNNING, Linux: &api.LinuxContainer{
 		CgroupsPath: filepath.Base(s.Linux.CgroupParent) + ":cri-containerd:" + s.Name + "-" + name,
 		Resources:   &api.LinuxResources{Cpu: &api.LinuxCPU{Shares: api.UInt64(max(2, milli*1024/1000))}},
 	}}
-	adjusted, err := r.runtime.CreateContainer(r.t.Context(), &api.CreateContainerRequest{Pod: s, Container: c})
+	adjusted, err := r.runtime.CreateContainer(r.T.Context(), &api.CreateContainerRequest{Pod: s, Container: c})
 	if err != nil {
 		return c, err
 	}
 	if a := adjusted.GetAdjust(); a.GetLinux().GetResources().GetCpu().GetCpus() != "" || len(a.GetLinux().GetResources().GetUnified()) > 0 {
-		r.t.Errorf("the container is adjusted: %v", a)
+		r.T.Errorf("the container is adjusted: %v", a)
 	}
 	r.makeGroup(containerCgroup(s.Name, name))
-	if err := r.runtime.StartContainer(r.t.Context(), &api.StartContainerRequest{Pod: s, Container: c}); err != nil {
+	if err := r.runtime.StartContainer(r.T.Context(), &api.StartContainerRequest{Pod: s, Container: c}); err != nil {
 		return c, err
 	}
 	r.mu.Lock()
@@ -343,14 +332,14 @@ func containerCgroup(pod, name string) string {
 
 // start makes a pod and its containers, without an error.
 func (r *rig) start(name string, annotations map[string]string, containers ...string) *api.PodSandbox {
-	r.t.Helper()
+	r.T.Helper()
 	s := r.sandbox(name, annotations)
 	if err := r.run(s); err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	for _, c := range containers {
 		if _, err := r.container(s, c, 0); err != nil {
-			r.t.Fatal(err)
+			r.T.Fatal(err)
 		}
 	}
 	return s
@@ -369,54 +358,27 @@ func (r *rig) value(cgroup string) string {
 
 // is asserts what a cgroup has now.
 func (r *rig) is(cgroup, want string) {
-	r.t.Helper()
+	r.T.Helper()
 	if got := r.value(cgroup); got != want {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.t.Errorf("%s: has %q, want %q; logged: %q", cgroup, got, want, r.log)
+		r.T.Errorf("%s: has %q, want %q; logged: %q", cgroup, got, want, r.Lines())
 	}
 }
 
 // becomes waits for it.
 func (r *rig) becomes(cgroup, want string) {
-	r.t.Helper()
-	r.wait(fmt.Sprintf("%s: %s", cgroup, want), func() bool { return r.value(cgroup) == want })
-}
-
-func (r *rig) wait(what string, ok func() bool) {
-	r.t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.t.Fatalf("%s: not within %v; logged: %q", what, patience, r.log)
-		}
-	}
-}
-
-// logged waits for a line of the log.
-func (r *rig) logged(line string) {
-	r.t.Helper()
-	r.wait("log: "+line, func() bool { return r.count(line) > 0 })
-}
-
-func (r *rig) count(line string) (n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, l := range r.log {
-		if strings.Contains(l, line) {
-			n++
-		}
-	}
-	return n
+	r.T.Helper()
+	r.Wait(fmt.Sprintf("%s: %s", cgroup, want), func() bool { return r.value(cgroup) == want })
 }
 
 // quiet asserts that nothing was refused.
 func (r *rig) quiet() {
-	r.t.Helper()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if i := slices.IndexFunc(r.log, func(l string) bool { return !strings.Contains(l, ": has ") && !strings.HasPrefix(l, "cluster ") }); i >= 0 {
-		r.t.Errorf("logged %q", r.log[i])
+	r.T.Helper()
+	for _, l := range r.Lines() {
+		if !strings.Contains(l, ": has ") && !strings.HasPrefix(l, "cluster ") {
+			r.T.Errorf("logged %q", l)
+		}
 	}
 }
+
+// log is the plugin's.
+func (r *rig) log(object, text string) { r.Add(object + ": " + text) }
