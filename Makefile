@@ -52,13 +52,16 @@ install-lib: ## install the C library; DESTDIR, prefix, libdir and others as usu
 	@$(MAKE) --no-print-directory -C tools/lib/cosched O=$(CURDIR)/lib/cosched install
 
 .PHONY: install
-install: cosched man ## install these with manual pages, completions and unit file; DESTDIR, prefix as usual
+install: cosched man ## install these with manual pages, completions, unit file and libvirt's hook; DESTDIR, prefix as usual
 	@install -D -t $(DESTDIR)$(prefix)/bin bin/cosched
 	@install -D -t $(DESTDIR)$(prefix)/sbin bin/coschedd bin/cosched-nri
 	@install -D -m 644 -t $(DESTDIR)$(prefix)/share/man/man1 out/man/cosched*.1
 	@install -D -m 644 -t $(DESTDIR)$(prefix)/share/man/man8 out/man/coschedd.8 out/man/cosched-nri*.8
 	@install -d $(DESTDIR)$(prefix)/lib/systemd/system $(addprefix $(DESTDIR)$(prefix)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
 	@sed -e 's:/usr/sbin/coschedd:$(prefix)/sbin/coschedd:' -e 1d tools/cosched/systemd/coschedd.service >$(DESTDIR)$(prefix)/lib/systemd/system/coschedd.service
+	@install -d $(DESTDIR)$(prefix)/share/cosched/libvirt
+	@sed 's:/usr/bin/cosched:$(prefix)/bin/cosched:' contrib/libvirt/cosched >$(DESTDIR)$(prefix)/share/cosched/libvirt/cosched
+	@chmod 755 $(DESTDIR)$(prefix)/share/cosched/libvirt/cosched
 	@for c in cosched cosched-nri; do \
 		bin/$$c completion bash >$(DESTDIR)$(prefix)/share/bash-completion/completions/$$c && \
 		bin/$$c completion zsh >$(DESTDIR)$(prefix)/share/zsh/site-functions/_$$c && \
