@@ -11,6 +11,7 @@ import (
 // console keeps what the kernel says and looks for trouble in it.
 type console struct {
 	live     io.Writer
+	realTime bool // the guest's time passes while the host runs something else
 	onReport func(line string)
 
 	mu    sync.Mutex
@@ -32,8 +33,14 @@ var reportLine = regexp.MustCompile(`(?:^|\] )(?:` + strings.Join([]string{
 	`INFO: trying to register non-static key`, `INFO: lockdep is turned off`, `INFO: suspicious RCU usage`,
 	`watchdog: BUG: `, `list_(?:add|del) corruption`, `ODEBUG: `, `unreferenced object 0x`,
 	`DEBUG_LOCKS_WARN_ON`, `UBSAN: `, `refcount_t: `, `Unable to handle kernel`, `Out of memory: Killed process`,
-	`sched: (?:RT throttling|DL replenish lagged)`, `corrupted stack end detected`,
+	`corrupted stack end detected`, lateLine,
 }, "|") + `)`)
+
+// lateLine says that a CPU did not get to something in time, by a second and more. In real
+// time that is the host's doing, which runs something else than this vCPU.
+const lateLine = `sched: (?:RT throttling|DL replenish lagged)`
+
+var late = regexp.MustCompile(lateLine)
 
 var panicLine = regexp.MustCompile(`Kernel panic - not syncing: (.*)`)
 
@@ -60,7 +67,7 @@ func (c *console) line(line string) {
 	if m := panicLine.FindStringSubmatch(line); m != nil && c.panic == "" {
 		c.panic = m[1]
 	}
-	if reportLine.MatchString(line) {
+	if reportLine.MatchString(line) && !(c.realTime && late.MatchString(line)) {
 		c.found = append(c.found, strings.TrimSpace(timeStamp.ReplaceAllString(line, "")))
 		if c.onReport != nil && len(c.found) == 1 {
 			c.onReport(line)

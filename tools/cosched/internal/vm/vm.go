@@ -216,7 +216,7 @@ func boot(ctx context.Context, c Config, e emulator, initrd string) (*Result, er
 	start := time.Now()
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
-	watch := &console{live: c.Console, onReport: func(line string) {
+	watch := &console{live: c.Console, realTime: c.Virtual == nil, onReport: func(line string) {
 		if c.FailOnReport {
 			// The rest of the report is worth waiting for: on a busy host, seconds.
 			time.AfterFunc(reportTime, func() { giveUp(errReport) })

@@ -95,6 +95,7 @@ func TestConsoleFindsReports(t *testing.T) {
 		{"[    1.5] Oops: general protection fault, 0000 [#1] SMP", true},
 		{"[    1.5] list_add corruption. next->prev should be prev", true},
 		{"[    1.5] Kernel panic - not syncing: Attempted to kill init!", true},
+		{"[    1.5] sched: DL replenish lagged too much", true},
 		{"[    1.5] Run /init as init process", false},
 		{"[    1.5] ACPI: PM: Power Button: WARNINGS", false},
 		{"[    1.5] Lock dependency validator: Copyright (c) 2006 Red Hat, Inc., Ingo Molnar", false},
@@ -111,6 +112,11 @@ func TestConsoleFindsReports(t *testing.T) {
 		if got := len(c.reports()) > 0; got != tt.want {
 			t.Errorf("%q: report is %v, want %v", tt.line, got, tt.want)
 		}
+	}
+	// A vCPU that the host did not run.
+	c := &console{realTime: true}
+	if _, err := c.Write([]byte("[    1.5] sched: DL replenish lagged too much\n")); err != nil || len(c.reports()) > 0 {
+		t.Errorf("%v, reports %q", err, c.reports())
 	}
 }
 
