@@ -53,6 +53,13 @@ struct cosched_load {
 	unsigned long runnable;
 };
 
+/* What automatic homes are chosen from. */
+struct cosched_demand {
+	u32 sum;		/* decayed */
+	u32 nr_normal;		/* runnable tasks that are not SCHED_IDLE */
+	u32 nr_idle_policy;	/* and that are */
+};
+
 struct cosched_cluster;
 
 extern struct static_key_false_deferred cosched_used;
@@ -73,9 +80,9 @@ void cosched_cluster_set_weights(struct cosched_cluster *cl, unsigned int prefer
 unsigned long cosched_cluster_gp(struct cosched_cluster *cl);
 void cosched_cluster_stat(struct cosched_cluster *cl, struct cosched_stat *stat);
 void cosched_cluster_load(struct cosched_cluster *cl, int cpu, struct cosched_load *load);
-u32 cosched_cluster_demand(struct cosched_cluster *cl, u32 *cpus);
+void cosched_cluster_demand(struct cosched_cluster *cl, u32 *cpus, struct cosched_demand *demand);
 u32 cosched_cpu_demand(int cpu);
-u32 cosched_cgroup_limit(struct cgroup *cgrp, bool *idle_class);
+u32 cosched_cgroup_limit(struct cgroup *cgrp, bool *batch);
 void cosched_llc_cpus(int cpu, struct cpumask *cpus);
 void cosched_llc_ids(int *llc);
 

@@ -66,8 +66,10 @@ static struct cosched_css *cosched_root;
 struct cosched_automatic {
 	struct cosched_auto		choice;
 	struct cosched_css		*cs;
-	u32				sample;		/* of demand, this time */
+	struct cosched_demand		sample;		/* this time */
 	bool				sampled;	/* there was one */
+	bool				batch;		/* its tasks are */
+	u32				normal;		/* mean number of those that are not */
 	u32				room[COSCHED_AUTO_DOMAINS];
 };
 
@@ -332,15 +334,25 @@ static void cosched_survey_load(struct cosched_survey *s)
 	memset(s->load, 0, sizeof(s->load));
 	rcu_read_lock();
 	css_for_each_descendant_pre(pos, &cosched_root->css) {
+		struct cosched_demand demand = { };
+
 		cs = css_cosched(pos);
 		if (cs->automatic)
-			cs->automatic->sample = 0;
+			memset(&cs->automatic->sample, 0, sizeof(cs->automatic->sample));
 		if (!cs->own)
 			continue;
 		cs = cosched_asker_of(cs);
-		if (cs && cs->automatic)
-			cs->automatic->sample += cosched_cluster_demand(css_cosched(pos)->own,
-									s->load);
+		if (!cs || !cs->automatic)
+			continue;
+		cosched_cluster_demand(css_cosched(pos)->own, s->load, &demand);
+		cs->automatic->sample.sum += demand.sum;
+		/* The homes above bound this one: they are for its tasks, too. */
+		for (; cs && (demand.nr_normal || demand.nr_idle_policy); cs = cosched_parent(cs)) {
+			if (!cs->automatic)
+				continue;
+			cs->automatic->sample.nr_normal += demand.nr_normal;
+			cs->automatic->sample.nr_idle_policy += demand.nr_idle_policy;
+		}
 	}
 	rcu_read_unlock();
 	for_each_cpu(cpu, &s->usable) {
@@ -350,6 +362,23 @@ static void cosched_survey_load(struct cosched_survey *s)
 	}
 }
 
+/*
+ * Is SCHED_IDLE what the tasks of @a are, but for some that hardly run? Slow to say so
+ * where others did, in two seconds, as a home of leftovers is nothing for these; and
+ * only where it sees one that is. That it is so no more takes three looks.
+ */
+static bool cosched_auto_idle_policy(struct cosched_automatic *a)
+{
+	u32 nr = min(a->sample.nr_normal, 1024);	/* more are not told apart */
+
+	a->normal = (7 * a->normal + nr * (u32)SCHED_CAPACITY_SCALE) / 8;
+	if (a->normal > SCHED_CAPACITY_SCALE / 4)
+		return false;
+	if (a->normal < SCHED_CAPACITY_SCALE / 16 && a->sample.nr_idle_policy)
+		return true;
+	return a->batch;
+}
+
 /* What @a demands and may use; @sampling: remember the demand for the next time. */
 static void cosched_survey_cluster(struct cosched_survey *s, struct cosched_automatic *a,
 				   bool sampling)
@@ -357,10 +386,13 @@ static void cosched_survey_cluster(struct cosched_survey *s, struct cosched_auto
 	struct cosched_auto *choice = &a->choice;
 	struct cosched_css *parent = cosched_parent(a->cs);
 	const struct cpumask *home = cosched_home(parent), *cpuset;
-	u32 limit = cosched_cgroup_limit(a->cs->css.cgroup, &choice->idle_class);
-	u32 sample = min(a->sample, limit);
+	u32 limit = cosched_cgroup_limit(a->cs->css.cgroup, &choice->batch);
+	u32 sample = min(a->sample.sum, limit);
 	int cpu;
 
+	if (sampling)
+		a->batch = cosched_auto_idle_policy(a);
+	choice->batch |= a->batch;
 	if (!sampling && !a->sampled)
 		choice->own = max(sample, COSCHED_AUTO_DEMAND_NEW);
 	else if (sampling)
@@ -432,7 +464,8 @@ static void cosched_auto_trace(struct cosched_survey *s, struct cosched_automati
 		capacity += s->machine.capacity[__ffs64(left)];
 		load += s->machine.load[__ffs64(left)];
 	}
-	trace_cosched_home_auto(a->choice.id, mask, reason, a->choice.demand, capacity, load);
+	trace_cosched_home_auto(a->choice.id, mask, reason, a->choice.batch, a->choice.demand,
+				capacity, load);
 }
 
 /* Choose all automatic homes. The caller updates @but, which changes anyway. */

@@ -51,8 +51,8 @@
  *
  * All clusters start at their homes until now, then each looks once, in order of
  * demand by powers of two, larger first, oldest first: the order has to stand still
- * while demands vary. Clusters of the idle class come last, and what they are due
- * and what they cost others is as if they were not there for these.
+ * while demands vary. Batch clusters come last, and what others are due and what it costs
+ * them is as if there were none.
  *
  * What holds (cosched_auto_test.c)
  * ================================
@@ -66,6 +66,7 @@
  *   margin plus the smallest cluster on it: what whole clusters on whole domains
  *   cannot avoid is one cluster, the rest is the margin.
  * - A home that the cost of others' load is below the margin of does not move.
+ * - Where the homes of others are does not depend on batch clusters.
  */
 #include <linux/bitops.h>
 #include <linux/list_sort.h>
@@ -339,12 +340,12 @@ static void auto_charge_below(struct cosched_machine *m, const struct cosched_au
 	list_for_each_entry(b, clusters, node) {
 		for (above = b->parent; above && above != a;)
 			above = above->parent;
-		if (above && b->idle_class <= a->idle_class)
+		if (above && b->batch <= a->batch)
 			auto_charge(m, b, add);
 	}
 }
 
-/* To the idle class, domains are as small as others leave them. Less than a quarter is none. */
+/* To batch, domains are as small as others leave them. Less than a quarter is none. */
 static void auto_leave(const struct cosched_machine *m, const u32 *room, u32 *left)
 {
 	unsigned int i;
@@ -372,13 +373,13 @@ static void auto_choose_one(struct cosched_auto *a, struct cosched_machine *m,
 
 	auto_charge(m, a, false);
 	auto_charge_below(m, a, clusters, false);
-	if (a->idle_class) {
+	if (a->batch) {
 		auto_leave(m, l.room, left);
 		/* Where others need all, all domains are equal. */
 		if (memchr_inv(left, 0, m->nr * sizeof(*left)))
 			l.room = left;
 	}
-	for (i = 0; i < m->nr && (a->room || a->idle_class); i++) {
+	for (i = 0; i < m->nr && (a->room || a->batch); i++) {
 		u64 busy = l.room == left ? min_t(u64, m->busy[i], m->capacity[i]) : 0;
 
 		if (!l.room[i])
@@ -388,7 +389,7 @@ static void auto_choose_one(struct cosched_auto *a, struct cosched_machine *m,
 		capacity += m->capacity[i] - busy;
 		load += m->load[i] - min(m->load[i], busy);
 	}
-	if (!a->room && !a->idle_class) {
+	if (!a->room && !a->batch) {
 		l.allowed = auto_all_domains(m);
 		l.total = m->all_capacity;
 		capacity = m->all_capacity;
@@ -420,8 +421,8 @@ static int auto_cmp(void *priv, const struct list_head *a, const struct list_hea
 void cosched_auto_choose(struct list_head *clusters, struct cosched_machine *m)
 {
 	struct cosched_auto *a;
-	int idle_class;
 	unsigned int i;
+	int batch;
 
 	m->all_load = 0;
 	m->all_capacity = 0;
@@ -431,16 +432,16 @@ void cosched_auto_choose(struct list_head *clusters, struct cosched_machine *m)
 		m->all_capacity += m->capacity[i];
 	}
 	list_sort(NULL, clusters, auto_cmp);
-	for (idle_class = 0; idle_class < 2; idle_class++) {
+	for (batch = 0; batch < 2; batch++) {
 		memcpy(m->busy, m->load, sizeof(m->busy));
 		list_for_each_entry(a, clusters, node) {
-			if (a->idle_class == idle_class) {
+			if (a->batch == batch) {
 				a->home &= auto_all_domains(m);
 				auto_charge(m, a, true);
 			}
 		}
 		list_for_each_entry(a, clusters, node) {
-			if (a->idle_class == idle_class)
+			if (a->batch == batch)
 				auto_choose_one(a, m, clusters);
 		}
 	}

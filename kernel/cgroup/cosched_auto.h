@@ -15,7 +15,7 @@ struct cosched_machine {
 	u32		capacity[COSCHED_AUTO_DOMAINS];
 	/* Of tasks without automatic home; the choice adds the clusters'. */
 	u64		load[COSCHED_AUTO_DOMAINS];
-	/* Scratch: sums, load by capacity, and the load before the idle class was placed. */
+	/* Scratch: sums, load by capacity, and the load before batch was placed. */
 	u64		all_load;
 	u32		all_capacity;
 	u32		ratio[COSCHED_AUTO_DOMAINS];
@@ -31,7 +31,7 @@ struct cosched_auto {
 	struct cosched_auto *parent;		/* which it is below, or NULL */
 	u32		demand;			/* with those below it: what its home is for */
 	u32		own;			/* without them: what it adds to its home's load */
-	bool		idle_class;		/* takes what others leave */
+	bool		batch;			/* takes what others leave */
 	/* Where its CPUs are that it may use; NULL: all of them. */
 	const u32	*room;
 	/* How far its memory is, as (distance - 10) / 10 * 1024; NULL: unknown. */

@@ -9,7 +9,7 @@
 
 struct auto_test {
 	struct cosched_machine	machine, scratch;
-	u64			before[TEST_CLUSTERS];
+	u64			before[TEST_CLUSTERS], after[TEST_CLUSTERS];
 	struct cosched_auto	cluster[TEST_CLUSTERS], kept[TEST_CLUSTERS];
 	unsigned int		nr;
 	u32			far[COSCHED_AUTO_DOMAINS];
@@ -212,15 +212,15 @@ static void cosched_auto_test_memory(struct kunit *test)
 	}
 }
 
-/* The idle class comes last: others do not see it, it sees them. */
-static void cosched_auto_test_idle_class(struct kunit *test)
+/* Batch comes last: others do not see it, it sees them. */
+static void cosched_auto_test_batch(struct kunit *test)
 {
 	struct auto_test *t = test_alloc(test);
 	struct cosched_auto *soaker, *normal;
 
 	test_machine(t, 2, 4, 2);
 	soaker = test_cluster(t, 4 * ONE, BIT(0));
-	soaker->idle_class = true;
+	soaker->batch = true;
 	normal = test_cluster(t, 4 * ONE, 0);
 	test_choose(t);
 	KUNIT_EXPECT_EQ(test, normal->home, BIT(0));
@@ -307,7 +307,7 @@ static void test_any(struct auto_test *t, bool even)
 
 		home <<= test_random(t, nr);
 		a = test_cluster(t, demand, nr < 64 ? home & (BIT_ULL(nr) - 1) : home);
-		a->idle_class = !even && !test_random(t, 8);
+		a->batch = !even && !test_random(t, 8);
 	}
 }
 
@@ -344,7 +344,7 @@ static void cosched_auto_test_any(struct kunit *test)
 					    "%d: differs", n);
 		KUNIT_EXPECT_LT_MSG(test, test_settle(t, 10), 10, "%d: restless", n);
 
-		/* The last word is in scratch.load: that of all, the idle class included. */
+		/* The last word is in scratch.load: that of all, batch included. */
 		for (i = 0; i < t->nr; i++) {
 			u64 home = t->cluster[i].home;
 			u32 here;
@@ -358,6 +358,32 @@ static void cosched_auto_test_any(struct kunit *test)
 						    "%d: cluster %d not on %d", n, i, d);
 		}
 	}
+}
+
+/* Where the others are does not depend on batch clusters. */
+static void cosched_auto_test_batch_displaces_none(struct kunit *test)
+{
+	struct auto_test *t = test_alloc(test);
+	int n, i, nr, batch = 0;
+
+	for (n = 0; n < 1000; n++) {
+		test_any(t, false);
+		for (i = 0, nr = 0; i < t->nr; i++) {
+			if (!t->cluster[i].batch)
+				t->kept[nr++] = t->cluster[i];
+		}
+		batch += t->nr - nr;
+		test_settle(t, 10);
+		for (i = 0; i < t->nr; i++)
+			t->after[t->cluster[i].id] = t->cluster[i].home;
+		memcpy(t->cluster, t->kept, sizeof(t->kept));
+		t->nr = nr;
+		test_settle(t, 10);
+		for (i = 0; i < nr; i++)
+			KUNIT_EXPECT_EQ_MSG(test, t->cluster[i].home, t->after[t->cluster[i].id],
+					    "%d: cluster %llu", n, t->cluster[i].id);
+	}
+	KUNIT_EXPECT_GT(test, batch, 1000);
 }
 
 /*
@@ -424,7 +450,8 @@ static struct kunit_case cosched_auto_test_cases[] = {
 	KUNIT_CASE(cosched_auto_test_situations),
 	KUNIT_CASE(cosched_auto_test_distances),
 	KUNIT_CASE(cosched_auto_test_memory),
-	KUNIT_CASE(cosched_auto_test_idle_class),
+	KUNIT_CASE(cosched_auto_test_batch),
+	KUNIT_CASE(cosched_auto_test_batch_displaces_none),
 	KUNIT_CASE(cosched_auto_test_room),
 	KUNIT_CASE(cosched_auto_test_nested),
 	KUNIT_CASE(cosched_auto_test_any),

@@ -221,6 +221,43 @@ out:
 	cosched_cluster_put(upper);
 }
 
+/* Batch by the policy of its tasks: what is seen, and when that changes. */
+static void cosched_test_idle_policy(struct kunit *test)
+{
+	static const struct {
+		u32 normal, idle;	/* runnable tasks */
+		int looks;		/* so often */
+		bool before, after;	/* at the first but one, and at the last */
+	} steps[] = {
+		{ 0, 0, 10, false, false },	/* nothing is known */
+		{ 0, 1, 1, true, true },	/* at once */
+		{ 1, 15, 2, true, true },	/* one task that woke up */
+		{ 0, 15, 20, true, true },
+		{ 1, 15, 3, true, false },	/* one that stays */
+		{ 0, 15, 12, false, false },
+		{ 0, 15, 1, true, true },
+		{ 0, 0, 100, true, true },	/* all sleep */
+		{ 4000000, 0, 1, false, false },
+		{ 0, 0, 100, false, false },	/* of what sleeps nothing is known */
+		{ 1, 1, 1, false, false },
+		{ 0, 1, 5, false, false },	/* not the one that made them */
+		{ 0, 1, 1, true, true },
+	};
+	struct cosched_automatic a = { };
+	int i, j;
+
+	for (i = 0; i < ARRAY_SIZE(steps); i++) {
+		for (j = 0; j < steps[i].looks; j++) {
+			a.sample.nr_normal = steps[i].normal;
+			a.sample.nr_idle_policy = steps[i].idle;
+			a.batch = cosched_auto_idle_policy(&a);
+			KUNIT_EXPECT_EQ_MSG(test, a.batch, j + 1 < steps[i].looks ?
+					    steps[i].before : steps[i].after,
+					    "step %d, look %d: %u", i, j, a.normal);
+		}
+	}
+}
+
 static struct kunit_case cosched_cgroup_test_cases[] = {
 	KUNIT_CASE(cosched_test_one_line),
 	KUNIT_CASE(cosched_test_parse_cpus),
@@ -228,6 +265,7 @@ static struct kunit_case cosched_cgroup_test_cases[] = {
 	KUNIT_CASE(cosched_test_narrow),
 	KUNIT_CASE(cosched_test_weights_inherited),
 	KUNIT_CASE(cosched_test_owner),
+	KUNIT_CASE(cosched_test_idle_policy),
 	{ }
 };
 

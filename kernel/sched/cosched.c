@@ -148,13 +148,15 @@ static struct cpumask cosched_llcs;
 struct cosched_cpu {
 	u64	last;		/* rq_clock_task() up to which runnable_sum is decayed */
 	u64	exec;		/* ns run here since the home last changed */
-	u32	util_sum;	/* decayed us in which a task of the cluster ran */
 	u32	runnable_sum;	/* decayed us times runnable tasks; 65535 tasks fit */
+	u16	util_sum;	/* decayed us in which a task of the cluster ran */
 	u16	nr_runnable;
+	u16	nr_idle_policy;	/* of these, SCHED_IDLE ones */
 	u16	events[COSCHED_NR_BATCHED];	/* not yet in cosched_cluster::events */
 };
 
 static_assert(sizeof(struct cosched_cpu) <= 32);
+static_assert(LOAD_AVG_MAX <= U16_MAX);
 
 /* What a remote wakeup writes is in one cache line. */
 #define COSCHED_CPU_ALIGN	32
@@ -418,6 +420,14 @@ static u64 cosched_sum_exec(struct rq *rq, struct task_struct *p, u64 now)
 	return sum;
 }
 
+/* A task ran for @delta until @now. Clocks that go backwards do not make it more than all. */
+static void cosched_add_util(struct cosched_cpu *cc, u64 now, u64 delta)
+{
+	u32 sum = cc->util_sum + cosched_contrib((now - delta) >> 10, now >> 10);
+
+	cc->util_sum = min_t(u32, sum, LOAD_AVG_MAX);
+}
+
 /* Charge what @p ran since it was last charged, until now, to its cluster. */
 static void cosched_charge(struct rq *rq, struct task_struct *p, struct cosched_cpu *cc)
 {
@@ -425,7 +435,7 @@ static void cosched_charge(struct rq *rq, struct task_struct *p, struct cosched_
 	u64 delta = sum - p->cosched_charged;
 
 	cosched_advance(cc, now);
-	cc->util_sum += cosched_contrib((now - delta) >> 10, now >> 10);
+	cosched_add_util(cc, now, delta);
 	cc->exec += delta;
 	p->cosched_charged = sum;
 }
@@ -475,6 +485,8 @@ void __cosched_enqueue(struct rq *rq, struct task_struct *p)
 		return;
 	cosched_advance(cc, rq_clock_task(rq));
 	cc->nr_runnable++;
+	/* A change of policy takes the task off the queue and back. */
+	cc->nr_idle_policy += task_has_idle_policy(p);
 	cosched_mark_active(p->cosched, cpu_of(rq));
 	p->cosched_queued = 1;
 	/* What it ran in another class, or before it was in a cluster: rarely any. */
@@ -491,6 +503,7 @@ void __cosched_dequeue(struct rq *rq, struct task_struct *p)
 		return;
 	cosched_charge(rq, p, cc);
 	cc->nr_runnable--;
+	cc->nr_idle_policy -= task_has_idle_policy(p);
 	p->cosched_queued = 0;
 	if (!task_is_running(p))
 		cosched_update_run(p);
@@ -533,7 +546,7 @@ void cosched_cluster_load(struct cosched_cluster *cl, int cpu, struct cosched_lo
 	if (curr->cosched == cl && curr->cosched_queued) {
 		u64 delta = cosched_sum_exec(rq, curr, now) - curr->cosched_charged;
 
-		snap.util_sum += cosched_contrib((now - delta) >> 10, now >> 10);
+		cosched_add_util(&snap, now, delta);
 	}
 	if (!snap.util_sum && !snap.runnable_sum && !snap.nr_runnable)
 		cpumask_clear_cpu(cpu, active);
@@ -1509,17 +1522,16 @@ void cosched_task_exit(struct task_struct *p)
  * cosched_cluster_demand() - Mean of the decayed numbers of running and of runnable tasks.
  * @cl: the cluster
  * @cpus: for each possible CPU, where to add what is there
+ * @demand: where to add the sum over all CPUs, SCHED_CAPACITY_SCALE being one task, and
+ *	the numbers of runnable tasks just now
  *
  * A thousand clusters times the CPUs of a large machine are too many to look at,
  * and to lock: only where there was load lately, and without lock. In the middle of
  * an update a snapshot is off by what that adds; it is smoothed anyway.
- *
- * Return: the sum over all CPUs, SCHED_CAPACITY_SCALE being one task.
  */
-u32 cosched_cluster_demand(struct cosched_cluster *cl, u32 *cpus)
+void cosched_cluster_demand(struct cosched_cluster *cl, u32 *cpus, struct cosched_demand *demand)
 {
 	struct cpumask *active = to_cpumask(cl->active);
-	u32 sum = 0;
 	int cpu;
 
 	for_each_cpu(cpu, active) {
@@ -1536,9 +1548,10 @@ u32 cosched_cluster_demand(struct cosched_cluster *cl, u32 *cpus)
 		cosched_load_avg(&snap, &avg);
 		avg.runnable = (avg.util + avg.runnable) / 2;
 		cpus[cpu] += avg.runnable;
-		sum += avg.runnable;
+		demand->sum += avg.runnable;
+		demand->nr_normal += snap.nr_runnable - min(snap.nr_idle_policy, snap.nr_runnable);
+		demand->nr_idle_policy += snap.nr_idle_policy;
 	}
-	return sum;
 }
 
 /**
@@ -1555,19 +1568,41 @@ u32 cosched_cpu_demand(int cpu)
 		cosched_decay_idle(rq, READ_ONCE(rq->cfs.avg.util_avg))) / 2;
 }
 
+#ifdef CONFIG_FAIR_GROUP_SCHED
+/*
+ * The most that a group weighs which is batch: what a nice level of 10 does, that of
+ * nice(1) and a tenth of a CPU beside a task of level 0. The scheduler itself does
+ * not balance such a difference between CPUs (sd->imbalance_pct), nor does a home move
+ * for it (AUTO_MARGIN in kernel/cgroup/cosched_auto.c). cpu.weight is 10 then, and
+ * cpu.idle is below.
+ */
+#define COSCHED_BATCH_WEIGHT	sched_prio_to_weight[NICE_TO_PRIO(10) - MAX_RT_PRIO]
+
+/*
+ * What a group with @shares weighs against a normal task, within one that weighs
+ * @weight. What lifts it above normal lifts those beside it, too, or is for them.
+ */
+static unsigned long cosched_weight_within(unsigned long weight, unsigned long shares)
+{
+	return weight * min(shares, NICE_0_LOAD) / NICE_0_LOAD;
+}
+#endif
+
 /**
  * cosched_cgroup_limit() - What the cpu controller allows a cgroup.
  * @cgrp: the cgroup
- * @idle_class: set to whether its tasks are of the idle class
+ * @batch: set to whether it weighs too little to matter to others
  *
  * Return: how much CPU time, SCHED_CAPACITY_SCALE being one CPU.
  */
-u32 cosched_cgroup_limit(struct cgroup *cgrp, bool *idle_class)
+u32 cosched_cgroup_limit(struct cgroup *cgrp, bool *batch)
 {
 	u32 limit = U32_MAX;
 
-	*idle_class = false;
+	*batch = false;
 #ifdef CONFIG_FAIR_GROUP_SCHED
+	unsigned long weight = scale_load_down(NICE_0_LOAD);
+
 	rcu_read_lock();
 	for (struct task_group *tg = css_tg(cgroup_e_css(cgrp, &cpu_cgrp_subsys)); tg;
 	     tg = tg->parent) {
@@ -1578,9 +1613,10 @@ u32 cosched_cgroup_limit(struct cgroup *cgrp, bool *idle_class)
 			limit = min(limit, to_ratio(ktime_to_ns(tg->cfs_bandwidth.period), quota) >>
 				    (BW_SHIFT - SCHED_CAPACITY_SHIFT));
 #endif
-		*idle_class |= READ_ONCE(tg->idle) > 0;
+		weight = cosched_weight_within(weight, READ_ONCE(tg->shares));
 	}
 	rcu_read_unlock();
+	*batch = weight <= COSCHED_BATCH_WEIGHT;
 #endif
 	return limit;
 }

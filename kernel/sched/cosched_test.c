@@ -54,6 +54,7 @@ static void cosched_test_contrib(struct kunit *test)
 		{ 0, 0 }, { 0, 1 }, { 5, 900 }, { 0, 1024 }, { 1023, 1024 }, { 1000, 1100 },
 		{ 512, 2560 }, { 7, 32 * 1024 }, { 100, 65 * 1024 + 3 }, { 1, 400 * 1024 },
 	};
+	struct cosched_cpu cc = { };
 	int i;
 
 	for (i = 0; i < ARRAY_SIZE(stretches); i++) {
@@ -63,6 +64,10 @@ static void cosched_test_contrib(struct kunit *test)
 	}
 	/* A task that runs for ever has all there is: PELT's maximum. */
 	KUNIT_EXPECT_EQ(test, cosched_contrib(0, 4000 * TEST_PERIOD), LOAD_AVG_MAX - 1024);
+	/* Nor is that ever more. */
+	cosched_add_util(&cc, 4000 * TEST_PERIOD << 10, 4000 * TEST_PERIOD << 10);
+	cosched_add_util(&cc, 4000 * TEST_PERIOD << 10, 4000 * TEST_PERIOD << 10);
+	KUNIT_EXPECT_EQ(test, cc.util_sum, LOAD_AVG_MAX);
 }
 
 static void cosched_test_half_life(struct kunit *test)
@@ -213,6 +218,46 @@ static void cosched_test_weights(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, cl.weights & 0xffff, COSCHED_WEIGHT_MIN);
 }
 
+#ifdef CONFIG_FAIR_GROUP_SCHED
+/* What is batch by its weight, within groups of all kinds. */
+static void cosched_test_batch_weight(struct kunit *test)
+{
+	static const struct {
+		u16 weight[3];		/* cpu.weight from the top down; 0: no more groups */
+		bool batch;
+	} cases[] = {
+		{ { }, false },
+		{ { 1 }, true },
+		{ { 10 }, true },
+		{ { 11 }, false },
+		{ { 100 }, false },
+		{ { 10000 }, false },
+		{ { 10, 100 }, true },
+		{ { 100, 10, 100 }, true },
+		{ { 30, 30 }, true },
+		{ { 50, 50 }, false },
+		{ { 10, 10000 }, true },	/* for those beside it in a small group */
+		{ { 10000, 10 }, true },	/* against those that are lifted with it */
+	};
+	int i, j;
+
+	for (i = 0; i < ARRAY_SIZE(cases); i++) {
+		unsigned long weight = scale_load_down(NICE_0_LOAD);
+
+		for (j = 0; j < 3 && cases[i].weight[j]; j++) {
+			unsigned long shares = sched_weight_from_cgroup(cases[i].weight[j]);
+
+			weight = cosched_weight_within(weight, scale_load(shares));
+		}
+		KUNIT_EXPECT_EQ_MSG(test, weight <= COSCHED_BATCH_WEIGHT, cases[i].batch,
+				    "case %d", i);
+	}
+	/* cpu.weight.nice: 10, and cpu.idle. */
+	KUNIT_EXPECT_EQ(test, sched_prio_to_weight[30], COSCHED_BATCH_WEIGHT);
+	KUNIT_EXPECT_LE(test, WEIGHT_IDLEPRIO, COSCHED_BATCH_WEIGHT);
+}
+#endif
+
 /* What a cluster may take: 1 KiB and 32 bytes for each possible CPU. */
 static void cosched_test_memory(struct kunit *test)
 {
@@ -229,6 +274,9 @@ static struct kunit_case cosched_test_cases[] = {
 	KUNIT_CASE(cosched_test_cheaper),
 	KUNIT_CASE(cosched_test_mean_run),
 	KUNIT_CASE(cosched_test_weights),
+#ifdef CONFIG_FAIR_GROUP_SCHED
+	KUNIT_CASE(cosched_test_batch_weight),
+#endif
 	KUNIT_CASE(cosched_test_memory),
 	{ }
 };

@@ -335,6 +335,13 @@ static void limited_cpus(const char *top)
 	}
 }
 
+static void need_cpu_controller(const char *top)
+{
+	if (cs_try_write(cs_root(), "cgroup.subtree_control", "+cpu") ||
+	    cs_try_write(top, "cgroup.subtree_control", "+cpu"))
+		cs_skip("needs the cpu controller");
+}
+
 /* A throttled cluster demands what it is allowed. */
 static void bandwidth(const char *top)
 {
@@ -343,9 +350,7 @@ static void bandwidth(const char *top)
 
 	if (ru_topo()->nr_llcs < 4)
 		cs_skip("needs four LLC domains");
-	if (cs_try_write(cs_root(), "cgroup.subtree_control", "+cpu") ||
-	    cs_try_write(top, "cgroup.subtree_control", "+cpu"))
-		cs_skip("needs the cpu controller");
+	need_cpu_controller(top);
 	make(cg[0], top, "a", "auto");
 	cs_write(cg[0], "cpu.max", "100000 100000");
 	spinners(cg[0], 2 * per_llc());
@@ -359,28 +364,84 @@ static void bandwidth(const char *top)
 	REQUIRE(domains(&home) == 2, "two domains' worth has %d", domains(&home));
 }
 
-/* The idle class does not sit where others need all. */
-static void idle_class(const char *top)
+/*
+ * Batch does not sit where others need all, and does once it is batch no more: with
+ * four threads for each CPU, half or more of any domain is due to it then.  @file of the
+ * cgroup @owner says which it is, or, NULL, the policy of its tasks.
+ */
+static void batch(const char *cg, const char *top, const char *owner, const char *file,
+		  const char *yes, const char *no)
 {
-	char cg[2][PATH_MAX];
 	cpu_set_t soaker, normal;
+	struct ru_gang *g;
+	char beside[PATH_MAX];
+	int i;
 
-	if (cs_try_write(cs_root(), "cgroup.subtree_control", "+cpu") ||
-	    cs_try_write(top, "cgroup.subtree_control", "+cpu"))
-		cs_skip("needs the cpu controller");
-	make(cg[0], top, "soaker", "auto");
-	cs_write(cg[0], "cpu.idle", "1");
-	spinners(cg[0], ru_topo()->nr_cpus);
+	if (file)
+		cs_write(owner, file, yes);
+	g = ru_gang(&(struct ru_gang_opts){
+		.n = 4 * ru_topo()->nr_cpus, .cg = cg, .policy = file ? SCHED_OTHER : SCHED_IDLE });
 	cs_sleep_ms(AUTO_SETTLE_MS);
-	home_of(cg[0]);
-	make(cg[1], top, "normal", "auto");
-	spinners(cg[1], per_llc());
+	home_of(cg);
+	make(beside, top, "normal", "auto");
+	spinners(beside, per_llc());
 	cs_sleep_ms(2 * AUTO_SETTLE_MS);
-	soaker = home_of(cg[0]);
-	normal = home_of(cg[1]);
+	soaker = home_of(cg);
+	normal = home_of(beside);
 	REQUIRE(domains(&normal) == 1, "the normal one has %d domains", domains(&normal));
-	REQUIRE(CPU_COUNT(&soaker), "no home");
+	REQUIRE(domains(&soaker) == ru_topo()->nr_llcs - 1, "the soaker has %d domains",
+		domains(&soaker));
 	REQUIRE(!common(&soaker, &normal), "the soaker is where the normal one is");
+
+	if (file)
+		cs_write(owner, file, no);
+	for (i = 0; i < g->n && !file; i++)
+		REQUIRE(!sched_setscheduler(g->w[i].tid, SCHED_OTHER, &(struct sched_param){ 0 }),
+			"sched_setscheduler: %s", strerror(errno));
+	cs_sleep_ms(2 * AUTO_SETTLE_MS);
+	soaker = home_of(cg);
+	home_of(beside);
+	/* Of two domains both are home only of a cluster that is nearly alone. */
+	REQUIRE(ru_topo()->nr_llcs == 2 || domains(&soaker) == ru_topo()->nr_llcs,
+		"no more batch, it has %d domains", domains(&soaker));
+}
+
+static void batch_idle(const char *top)
+{
+	char cg[PATH_MAX];
+
+	need_cpu_controller(top);
+	make(cg, top, "soaker", "auto");
+	batch(cg, top, cg, "cpu.idle", "1", "0");
+}
+
+static void batch_weight(const char *top)
+{
+	char cg[PATH_MAX];
+
+	need_cpu_controller(top);
+	make(cg, top, "soaker", "auto");
+	batch(cg, top, cg, "cpu.weight", "10", "100");
+}
+
+/* What is above counts. */
+static void batch_weight_above(const char *top)
+{
+	char slice[PATH_MAX], cg[PATH_MAX];
+
+	need_cpu_controller(top);
+	cs_mkdir(slice, top, "slice");
+	cs_enable(slice);
+	make(cg, slice, "soaker", "auto");
+	batch(cg, top, slice, "cpu.weight", "1", "100");
+}
+
+static void batch_policy(const char *top)
+{
+	char cg[PATH_MAX];
+
+	make(cg, top, "soaker", "auto");
+	batch(cg, top, NULL, NULL, NULL, NULL);
 }
 
 /* All of a home goes offline, and comes back. */
@@ -497,7 +558,10 @@ static const struct cs_test tests[] = {
 	{ "beside_others", beside_others, 0 },
 	{ "limited_cpus", limited_cpus, 0 },
 	{ "bandwidth", bandwidth, 0 },
-	{ "idle_class", idle_class, 0 },
+	{ "batch_idle", batch_idle, 0 },
+	{ "batch_weight", batch_weight, 0 },
+	{ "batch_weight_above", batch_weight_above, 0 },
+	{ "batch_policy", batch_policy, 0 },
 	{ "hotplug", hotplug, 0 },
 	{ "no_oscillation", no_oscillation, 0 },
 	{ "churn", churn, 0 },

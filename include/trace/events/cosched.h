@@ -194,20 +194,22 @@ TRACE_EVENT(cosched_home,
 );
 
 /*
- * Why the automatic home of a cgroup changes: what its cluster demands, the capacity
- * of the domains that the new home is in and the load of all on them.
+ * Why the automatic home of a cgroup changes: whether it is batch, what its cluster
+ * demands, the capacity of the domains that the new home is in and the load of all on
+ * them.
  */
 TRACE_EVENT(cosched_home_auto,
 
-	TP_PROTO(u64 cgroup, const struct cpumask *home, int reason, u32 demand, u64 capacity,
-		 u64 load),
+	TP_PROTO(u64 cgroup, const struct cpumask *home, int reason, bool batch, u32 demand,
+		 u64 capacity, u64 load),
 
-	TP_ARGS(cgroup, home, reason, demand, capacity, load),
+	TP_ARGS(cgroup, home, reason, batch, demand, capacity, load),
 
 	TP_STRUCT__entry(
 		__field(u64,	cgroup)
 		__cpumask(home)
 		__field(int,	reason)
+		__field(bool,	batch)
 		__field(u32,	demand)
 		__field(u64,	capacity)
 		__field(u64,	load)
@@ -217,15 +219,16 @@ TRACE_EVENT(cosched_home_auto,
 		__entry->cgroup		= cgroup;
 		__assign_cpumask(home, cpumask_bits(home));
 		__entry->reason		= reason;
+		__entry->batch		= batch;
 		__entry->demand		= demand;
 		__entry->capacity	= capacity;
 		__entry->load		= load;
 	),
 
-	TP_printk("cgroup=%llu home=%s reason=%s demand=%u capacity=%llu load=%llu",
+	TP_printk("cgroup=%llu home=%s reason=%s batch=%d demand=%u capacity=%llu load=%llu",
 		  __entry->cgroup, __get_cpumask(home),
 		  __print_symbolic(__entry->reason, COSCHED_AUTO_REASONS),
-		  __entry->demand, __entry->capacity, __entry->load)
+		  __entry->batch, __entry->demand, __entry->capacity, __entry->load)
 );
 
 #undef EM
