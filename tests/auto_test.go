@@ -19,6 +19,14 @@ func TestAuto(t *testing.T) {
 	}
 }
 
+// Automatic homes follow memory, as NUMA balancing knows of it; and that moves no task out of
+// its home.
+func TestNUMA(t *testing.T) {
+	forSeeds(t, "cfs-talk", func(t *testing.T, seed uint64) {
+		placement(t, "numa", seed, vm.Config{Topology: topology(t, "cfs-talk")})
+	})
+}
+
 // What 1,000 clusters on 64 LLC domains cost does not grow, in instructions.
 func TestAutoCost(t *testing.T) {
 	placement(t, "auto_cost", 1, vm.Config{Topology: vm.Topology{Sockets: 1, Dies: 64, Cores: 1, Threads: 1}})

@@ -83,6 +83,8 @@ void cosched_cluster_load(struct cosched_cluster *cl, int cpu, struct cosched_lo
 void cosched_cluster_demand(struct cosched_cluster *cl, u32 *cpus, struct cosched_demand *demand);
 u32 cosched_cpu_demand(int cpu);
 u32 cosched_cgroup_limit(struct cgroup *cgrp, bool *batch);
+bool cosched_numa_balancing(void);
+void cosched_task_faults(struct task_struct *p, u64 *faults);
 void cosched_llc_cpus(int cpu, struct cpumask *cpus);
 void cosched_llc_ids(int *llc);
 

@@ -70,6 +70,8 @@ struct cosched_automatic {
 	bool				sampled;	/* there was one */
 	bool				batch;		/* its tasks are */
 	u32				normal;		/* mean number of those that are not */
+	bool				far_known;
+	u32				far[COSCHED_AUTO_DOMAINS];
 	u32				room[COSCHED_AUTO_DOMAINS];
 };
 
@@ -80,6 +82,10 @@ struct cosched_survey {
 	unsigned int			nr_clusters;
 	struct cpumask			usable;		/* CPUs that are in a domain */
 	struct cpumask			span[COSCHED_AUTO_DOMAINS];
+	int				node[COSCHED_AUTO_DOMAINS];
+	bool				new_nodes;	/* since the look before */
+	unsigned int			looks;
+	u64				faults[MAX_NUMNODES];
 	int				llc[NR_CPUS];
 	u16				domain[NR_CPUS];
 	u32				load[NR_CPUS];	/* of clusters with automatic homes */
@@ -284,7 +290,7 @@ static struct cosched_css *cosched_asker_of(struct cosched_css *cs)
 static void cosched_survey_domains(struct cosched_survey *s)
 {
 	struct cosched_machine *m = &s->machine;
-	unsigned int i, j, step, nr = 0;
+	unsigned int i, j, step, before = m->nr, nr = 0;
 	int cpu;
 
 	cosched_llc_ids(s->llc);
@@ -314,14 +320,16 @@ static void cosched_survey_domains(struct cosched_survey *s)
 		m->capacity[s->domain[cpu]] += arch_scale_cpu_capacity(cpu);
 		cpumask_set_cpu(cpu, &s->span[s->domain[cpu]]);
 	}
+	s->new_nodes = m->nr != before;
 	for (i = 0; i < m->nr; i++) {
 		int node = cpu_to_node(cpumask_first(&s->span[i]));
 
-		for (j = 0; j < m->nr; j++) {
-			int other = cpu_to_node(cpumask_first(&s->span[j]));
-
-			m->distance[i][j] = min(node_distance(node, other), U8_MAX);
-		}
+		s->new_nodes |= s->node[i] != node;
+		s->node[i] = node;
+	}
+	for (i = 0; i < m->nr; i++) {
+		for (j = 0; j < m->nr; j++)
+			m->distance[i][j] = min(node_distance(s->node[i], s->node[j]), U8_MAX);
 	}
 }
 
@@ -360,6 +368,76 @@ static void cosched_survey_load(struct cosched_survey *s)
 
 		s->machine.load[s->domain[cpu]] += load - min(load, s->load[cpu]);
 	}
+}
+
+/*
+ * The faults that have to be known: of a MiB. Less fits into a cache, wherever the
+ * threads are, and is what every process has.
+ */
+#define COSCHED_AUTO_FAULTS	(SZ_1M / PAGE_SIZE)
+
+/* NUMA balancing scans a task's memory once a second at most: who looks every 100 ms waits. */
+#define COSCHED_AUTO_MEMORY	10
+
+/* The faults of the tasks of @cs and all below it, into s->faults; their sum. */
+static u64 cosched_survey_faults(struct cosched_survey *s, struct cosched_css *cs)
+{
+	struct cgroup_subsys_state *pos;
+	struct css_task_iter it;
+	struct task_struct *task;
+	u64 sum = 0;
+	int nid;
+
+	memset(s->faults, 0, sizeof(s->faults));
+	rcu_read_lock();
+	css_for_each_descendant_pre(pos, &cs->css) {
+		if (css_cosched(pos)->offline || !css_tryget(pos))
+			continue;
+		rcu_read_unlock();
+
+		css_task_iter_start(pos, 0, &it);
+		while ((task = css_task_iter_next(&it)))
+			cosched_task_faults(task, s->faults);
+		css_task_iter_end(&it);
+		cond_resched();
+
+		rcu_read_lock();
+		css_put(pos);
+	}
+	rcu_read_unlock();
+	for_each_online_node(nid)
+		sum += s->faults[nid];
+	return sum;
+}
+
+/* How far the memory of @a is from each domain, see cosched_auto::far; NULL: unknown. */
+static const u32 *cosched_survey_memory(struct cosched_survey *s, struct cosched_automatic *a,
+					bool sampling)
+{
+	struct cosched_machine *m = &s->machine;
+	unsigned int i;
+	u64 sum;
+
+	if (!cosched_numa_balancing()) {
+		a->far_known = false;
+		return NULL;
+	}
+	/* One in ten at each look. Who did not run had no faults. */
+	if (s->new_nodes || (sampling && a->sample.sum &&
+			     (u32)(a->choice.id + s->looks) % COSCHED_AUTO_MEMORY == 0)) {
+		sum = cosched_survey_faults(s, a->cs);
+		a->far_known = sum >= COSCHED_AUTO_FAULTS;
+		for (i = 0; i < m->nr && a->far_known; i++) {
+			u64 far = 0;
+			int nid;
+
+			for_each_online_node(nid)
+				far += s->faults[nid] *
+				       (node_distance(s->node[i], nid) - LOCAL_DISTANCE);
+			a->far[i] = div64_u64(far * SCHED_CAPACITY_SCALE, LOCAL_DISTANCE * sum);
+		}
+	}
+	return a->far_known ? a->far : NULL;
 }
 
 /*
@@ -408,6 +486,7 @@ static void cosched_survey_cluster(struct cosched_survey *s, struct cosched_auto
 			choice->parent = &parent->automatic->choice;
 	}
 
+	choice->far = cosched_survey_memory(s, a, sampling);
 	choice->home = 0;
 	for_each_cpu_and(cpu, a->cs->asked, &s->usable)
 		choice->home |= BIT_ULL(s->domain[cpu]);
@@ -481,6 +560,7 @@ static void cosched_auto_update(bool sampling, struct cosched_css *but)
 	/* One CPU, or none that is not isolated: there is nothing to choose. */
 	if (s->machine.nr)
 		cosched_survey_load(s);
+	s->looks += sampling;
 	list_for_each_entry(a, &s->clusters, choice.node)
 		a->choice.demand = 0;
 	list_for_each_entry(a, &s->clusters, choice.node)

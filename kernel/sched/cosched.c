@@ -69,6 +69,11 @@
  *	needs stopper threads, so the work is done by the task itself in a task
  *	work when it next returns to user mode.
  *
+ * NUMA balancing: cosched_leaves_home(). It moves no task out of its home, also not
+ *	to give its place to another. Pages follow the CPUs that use them, as ever: so
+ *	memory comes to a home, and an automatic home goes to the memory, by
+ *	cosched_task_faults(); no task goes to and fro between the two.
+ *
  * Hard limits win: cpus_ptr and with it cpusets, CPUs without a sched domain
  * (isolated), core scheduling cookies, capacity on asymmetric systems. The
  * energy-aware wakeup and WF_CURRENT_CPU decide before cosched is asked. Only
@@ -1251,17 +1256,29 @@ out:
 	return ret;
 }
 
+bool __cosched_leaves_home(struct task_struct *p, int src, int dst)
+{
+	struct cosched_cluster *cl;
+	struct cosched_home *home;
+	bool out = false;
+
+	rcu_read_lock();
+	/* Another CPU's running task may be on its way out of the cluster. */
+	cl = READ_ONCE(p->cosched);
+	if (cl) {
+		home = rcu_dereference(cl->home);
+		out = cpumask_test_cpu(src, home_mask(home)) &&
+		      !cpumask_test_cpu(dst, home_mask(home));
+	}
+	rcu_read_unlock();
+	return out;
+}
+
 void __cosched_detach(struct task_struct *p, int src, int dst, enum cpu_idle_type idle)
 {
 	struct cosched_cluster *cl = p->cosched;
-	struct cosched_home *home;
-	bool out;
 
-	rcu_read_lock();
-	home = rcu_dereference(cl->home);
-	out = cpumask_test_cpu(src, home_mask(home)) && !cpumask_test_cpu(dst, home_mask(home));
-	rcu_read_unlock();
-	if (!out)
+	if (!__cosched_leaves_home(p, src, dst))
 		return;
 
 	atomic64_inc(&cl->events[COSCHED_TASK_PULLED]);
@@ -1675,6 +1692,45 @@ u32 cosched_cgroup_limit(struct cgroup *cgrp, bool *batch)
 	*batch = weight <= COSCHED_BATCH_WEIGHT;
 #endif
 	return limit;
+}
+
+/**
+ * cosched_numa_balancing() - Whether NUMA balancing is on, and so knows where memory is.
+ */
+bool cosched_numa_balancing(void)
+{
+#ifdef CONFIG_NUMA_BALANCING
+	return static_branch_unlikely(&sched_numa_balancing);
+#else
+	return false;
+#endif
+}
+
+/**
+ * cosched_task_faults() - Where the memory of a task is, in NUMA hinting faults.
+ * @p: the task, on which the caller holds a reference
+ * @faults: for each node, where to add them
+ *
+ * A task's array of faults comes with its first one and is freed with the task, after
+ * the last reference; so it may be read without lock. What it says is an average that
+ * the task itself changes, now and then: a sum in the middle of that is none that ever
+ * was, and replaced at the next look. Those of its numa_group are not asked for: they
+ * are sums over tasks of other clusters, too.
+ */
+void cosched_task_faults(struct task_struct *p, u64 *faults)
+{
+#ifdef CONFIG_NUMA_BALANCING
+	unsigned long *of_task = READ_ONCE(p->numa_faults);
+	int nid, i;
+
+	if (!of_task)
+		return;
+	of_task += NR_NUMA_HINT_FAULT_TYPES * NUMA_MEM * nr_node_ids;
+	for_each_online_node(nid) {
+		for (i = 0; i < NR_NUMA_HINT_FAULT_TYPES; i++)
+			faults[nid] += READ_ONCE(of_task[NR_NUMA_HINT_FAULT_TYPES * nid + i]);
+	}
+#endif
 }
 
 /**

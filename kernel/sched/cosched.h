@@ -18,6 +18,7 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 int __cosched_can_migrate(struct task_struct *p, int src, int dst,
 			  enum cpu_idle_type idle, bool failed, bool active);
 void __cosched_detach(struct task_struct *p, int src, int dst, enum cpu_idle_type idle);
+bool __cosched_leaves_home(struct task_struct *p, int src, int dst);
 void cosched_sched_fork(struct task_struct *p);
 void cosched_update_llc(int cpu, int llc_id);
 bool cosched_task_fits(struct task_struct *p, int cpu);
@@ -76,6 +77,12 @@ static inline void cosched_detach(struct task_struct *p, int src, int dst,
 		__cosched_detach(p, src, dst, idle);
 }
 
+/* Would a move from @src to @dst take @p out of its home? NUMA balancing does not do that. */
+static inline bool cosched_leaves_home(struct task_struct *p, int src, int dst)
+{
+	return cosched_enabled() && READ_ONCE(p->cosched) && __cosched_leaves_home(p, src, dst);
+}
+
 #else /* !CONFIG_CGROUP_COSCHED */
 
 static inline void cosched_enqueue(struct rq *rq, struct task_struct *p) { }
@@ -98,6 +105,11 @@ static inline int cosched_can_migrate(struct task_struct *p, int src, int dst,
 
 static inline void cosched_detach(struct task_struct *p, int src, int dst,
 				  enum cpu_idle_type idle) { }
+
+static inline bool cosched_leaves_home(struct task_struct *p, int src, int dst)
+{
+	return false;
+}
 
 #endif /* !CONFIG_CGROUP_COSCHED */
 #endif /* _KERNEL_SCHED_COSCHED_H */

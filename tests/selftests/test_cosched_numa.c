@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Homes and NUMA balancing: an automatic home goes to the memory of its cluster, and a
+ * home set by hand keeps its tasks from their memory.  Memory is bound to a node, so that
+ * nothing else can bring the two together.  Every test needs four nodes with an LLC domain
+ * or more each.  Meant for a guest in parallel virtual time; see rules_util.h.
+ */
+
+#include "rules_util.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/mempolicy.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define NODES		4
+#define DEBUG		"/sys/kernel/debug/sched/numa_balancing"
+#define NUMA_SYSCTL	"/proc/sys/kernel"
+
+/* For each task; together more than the MiB that the kernel wants to know of. */
+#define PAGES		512
+#define TASKS		3
+
+/* The kernel looks at a cluster's memory once a second, after two scans or three. */
+#define FOLLOW_MS	4000
+
+static cpu_set_t node_cpus(int node)
+{
+	char dir[64], list[1024];
+	cpu_set_t set;
+
+	snprintf(dir, sizeof(dir), "/sys/devices/system/node/node%d", node);
+	if (cs_try_read(dir, "cpulist", list, sizeof(list)) < 0)
+		cs_skip("needs %d nodes", NODES);
+	cs_parse_cpus(list, &set);
+	return set;
+}
+
+static void need_balancing(void)
+{
+	node_cpus(NODES - 1);
+	if (cs_try_write(NUMA_SYSCTL, "numa_balancing", "1"))
+		cs_skip("needs NUMA balancing");
+	/* Scans as fast as they may be: faults are what is waited for. */
+	cs_write(DEBUG, "scan_delay_ms", "100");
+	cs_write(DEBUG, "scan_period_min_ms", "100");
+	cs_write(DEBUG, "scan_period_max_ms", "200");
+}
+
+/* Touches its memory, on the node *@arg, now and then, and else just runs. */
+static void work(void *arg)
+{
+	unsigned long node = 1UL << *(int *)arg;
+	size_t page = sysconf(_SC_PAGESIZE), i;
+	volatile char *mem;
+
+	if (syscall(SYS_set_mempolicy, MPOL_BIND | MPOL_F_NUMA_BALANCING, &node, 64))
+		_exit(1);
+	mem = mmap(NULL, PAGES * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (mem == MAP_FAILED)
+		_exit(1);
+	for (;;) {
+		for (i = 0; i < PAGES; i++)
+			mem[i * page]++;
+		for (i = 0; i < 5000; i++)
+			__builtin_ia32_pause();
+	}
+}
+
+static cpu_set_t home_of(const char *cg)
+{
+	char list[1024];
+	cpu_set_t set;
+
+	cs_read(cg, CS_HOME, list, sizeof(list));
+	cs_parse_cpus(list, &set);
+	cs_diag("home %s", list);
+	return set;
+}
+
+static int node_of(const cpu_set_t *home)
+{
+	int node;
+
+	for (node = 0; node < NODES; node++) {
+		cpu_set_t cpus = node_cpus(node), both = ru_and(&cpus, home);
+
+		if (CPU_EQUAL(&both, home))
+			return node;
+	}
+	cs_fail("a home on several nodes");
+}
+
+static void start(const char *cg, int node, pid_t *pid)
+{
+	int i;
+
+	for (i = 0; i < TASKS; i++)
+		pid[i] = cs_spawn(cg, work, &node);
+}
+
+static long long faults_on(pid_t pid, int node)
+{
+	char path[64], line[256];
+	long long sum = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/sched", pid);
+	f = fopen(path, "r");
+	REQUIRE(f, "%s: %s", path, strerror(errno));
+	while (fgets(line, sizeof(line), f)) {
+		long long private, shared;
+		int nid;
+
+		if (sscanf(line, "numa_faults node=%d task_private=%lld task_shared=%lld",
+			   &nid, &private, &shared) == 3 && nid == node)
+			sum += private + shared;
+	}
+	fclose(f);
+	return sum;
+}
+
+/* The home moves to where the memory is, once, and the tasks go with it. */
+static void home_follows_memory(const char *top)
+{
+	long long moves, preferred, outside;
+	cpu_set_t home, there;
+	char cg[PATH_MAX];
+	pid_t pid[TASKS];
+	int from, to;
+
+	need_balancing();
+	cs_mkdir(cg, top, "a");
+	cs_write(cg, CS_PREF, "auto");
+	home = home_of(cg);
+	from = node_of(&home);
+	to = (from + 2) % NODES;
+	start(cg, to, pid);
+	cs_sleep_ms(FOLLOW_MS);
+	cs_diag("%lld faults on node %d, %lld on node %d", faults_on(pid[0], from), from,
+		faults_on(pid[0], to), to);
+	home = home_of(cg);
+	there = node_cpus(to);
+	REQUIRE(CPU_EQUAL(&home, &there), "memory is on node %d, home is not", to);
+
+	moves = cs_stat(cg, "home_changes");
+	preferred = cs_stat(cg, "preferred_usec");
+	outside = cs_stat(cg, "outside_usec");
+	cs_sleep_ms(2000);
+	REQUIRE(cs_stat(cg, "home_changes") == moves, "moves on");
+	preferred = cs_stat(cg, "preferred_usec") - preferred;
+	outside = cs_stat(cg, "outside_usec") - outside;
+	REQUIRE(preferred > 19 * outside, "%lld us at home, %lld outside", preferred, outside);
+}
+
+/* Without NUMA balancing nobody knows where memory is, and a home stays where it is. */
+static void balancing_off(const char *top)
+{
+	cpu_set_t home, before;
+	char cg[PATH_MAX];
+	pid_t pid[TASKS];
+	int memory;
+
+	need_balancing();
+	cs_write(NUMA_SYSCTL, "numa_balancing", "0");
+	cs_mkdir(cg, top, "a");
+	cs_write(cg, CS_PREF, "auto");
+	before = home_of(cg);
+	/* Not the first node, which is taken among equals. */
+	memory = node_of(&before) == 3 ? 2 : 3;
+	start(cg, memory, pid);
+	cs_sleep_ms(500);
+	before = home_of(cg);
+	REQUIRE(node_of(&before) != memory, "it is there already");
+	cs_sleep_ms(FOLLOW_MS);
+	home = home_of(cg);
+	REQUIRE(CPU_EQUAL(&home, &before), "it moved");
+	cs_write(NUMA_SYSCTL, "numa_balancing", "1");
+	cs_sleep_ms(FOLLOW_MS);
+	home = home_of(cg);
+	REQUIRE(node_of(&home) == memory, "and does not when that is known");
+}
+
+/*
+ * A home set by hand, and memory elsewhere: NUMA balancing, which knows where, takes no
+ * task out of home, so none has to return.
+ */
+static void home_wins(const char *top)
+{
+	long long returned, preferred, outside;
+	char cg[PATH_MAX], name[16];
+	cpu_set_t cpus;
+	pid_t pid[TASKS];
+	int node;
+
+	need_balancing();
+	/* All CPUs that their memory is at are idle. */
+	node = 1;
+	cpus = node_cpus(node);
+	snprintf(name, sizeof(name), "n%d", node);
+	cs_mkdir(cg, top, name);
+	ru_prefer(cg, &cpus);
+	start(cg, 3, pid);
+	cs_sleep_ms(1000);
+	returned = cs_stat(cg, "strays_returned") + cs_stat(cg, "strays_swapped");
+	preferred = cs_stat(cg, "preferred_usec");
+	outside = cs_stat(cg, "outside_usec");
+	cs_sleep_ms(2000);
+	REQUIRE(faults_on(pid[0], 3) > PAGES / 4, "only %lld faults on node 3",
+		faults_on(pid[0], 3));
+	returned = cs_stat(cg, "strays_returned") + cs_stat(cg, "strays_swapped") - returned;
+	preferred = cs_stat(cg, "preferred_usec") - preferred;
+	outside = cs_stat(cg, "outside_usec") - outside;
+	cs_diag("%lld us at home, %lld outside, %lld returned", preferred, outside, returned);
+	/* A kernel thread may displace one for a moment. */
+	REQUIRE(returned <= 2, "%lld tasks had to return", returned);
+	REQUIRE(preferred > 99 * outside, "%lld us at home, %lld outside", preferred, outside);
+}
+
+static const struct cs_test tests[] = {
+	{ "home_follows_memory", home_follows_memory, 0 },
+	{ "balancing_off", balancing_off, 0 },
+	{ "home_wins", home_wins, 0 },
+};
+
+int main(int argc, char **argv)
+{
+	static const struct cs_program program = {
+		.about = "Tests homes and NUMA balancing.",
+		.tests = tests,
+		.ntests = ARRAY_LEN(tests),
+	};
+
+	return cs_main(argc, argv, &program);
+}
