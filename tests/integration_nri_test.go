@@ -1,0 +1,118 @@
+//go:build integration
+
+package tests
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"cosched.io/cosched/internal/vm"
+)
+
+//go:embed nri.sh
+var nriScript string
+
+// image is one with busybox alone, as docker save writes it. It is the pause image too.
+func image(t *testing.T) []byte {
+	t.Helper()
+	busybox, err := os.ReadFile("/bin/busybox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pack := func(files map[string][]byte) []byte {
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		for name, data := range files {
+			if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(data)), Typeflag: tar.TypeReg}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Write(data); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	type m = map[string]any
+	text := func(v any) []byte {
+		b, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	layer := pack(map[string][]byte{"bin/busybox": busybox})
+	return pack(map[string][]byte{
+		"layer.tar": layer,
+		"config.json": text(m{
+			"architecture": "amd64", "os": "linux", "config": m{"Entrypoint": []string{"/bin/busybox", "sleep", "100000"}},
+			"rootfs": m{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256(layer))}},
+		}),
+		"manifest.json": text([]m{{"Config": "config.json", "RepoTags": []string{"localhost/busybox:1"}, "Layers": []string{"layer.tar"}}}),
+	})
+}
+
+// containerdConfig has a handler for each runtime and cgroup driver, and NRI.
+func containerdConfig() []byte {
+	var b strings.Builder
+	const cri = `plugins."io.containerd.grpc.v1.cri"`
+	fmt.Fprintf(&b, "version = 2\n[%s]\nsandbox_image = \"localhost/busybox:1\"\n[%[1]s.containerd]\nsnapshotter = \"native\"\ndefault_runtime_name = \"runc-systemd\"\n", cri)
+	for _, runtime := range []string{"runc", "crun"} {
+		for _, driver := range []string{"cgroupfs", "systemd"} {
+			at := fmt.Sprintf("%s.containerd.runtimes.%s-%s", cri, runtime, driver)
+			fmt.Fprintf(&b, "[%s]\nruntime_type = \"io.containerd.runc.v2\"\n[%[1]s.options]\nBinaryName = \"%s\"\nSystemdCgroup = %t\n", at, runtime, driver == "systemd")
+		}
+	}
+	fmt.Fprintf(&b, "[plugins.\"io.containerd.nri.v1.nri\"]\ndisable = false\n")
+	return []byte(b.String())
+}
+
+// The first thing that a container does sees the home, with each runtime and cgroup
+// driver, the controller enabled nowhere before; and restarts, a policy that changes,
+// refused values and cpusets, in the containerd of Debian 13: the one before has no NRI.
+func TestIntegrationNRI(t *testing.T) {
+	dir := t.TempDir()
+	for _, b := range []struct{ dir, pkg, name string }{{"tools/cosched", "./cmd/cosched-nri", "cosched-nri"}, {"tests", "./cri", "cri"}} {
+		build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s", "-o", filepath.Join(dir, b.name), b.pkg)
+		build.Dir = filepath.Join(root, b.dir)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if text, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("building %s: %v\n%s", b.name, err, text)
+		}
+	}
+	out := inDebian(t, "trixie", nriScript, func(c *vm.Config) {
+		c.Programs = append(c.Programs, filepath.Join(dir, "cosched-nri"), filepath.Join(dir, "cri"))
+		c.Files = append(c.Files, vm.File{Path: "/nri/image.tar", Data: image(t)}, vm.File{Path: "/nri/containerd.toml", Data: containerdConfig()})
+	})
+	var want []string
+	for _, handler := range []string{"runc-cgroupfs", "runc-systemd", "crun-cgroupfs", "crun-systemd"} {
+		want = append(want, handler+": whole: 2-3, weights 4 1000", handler+": apart: 0 2-3")
+	}
+	want = append(want,
+		"after a restart of containerd: 2-3, before: 2-3",
+		"topology: llc-0 0-1 1500m llc-1 2-3 875m",
+		"without the plugin: nothing",
+		"with the plugin again: auto, before: 2-3",
+		"with another policy: 0-1",
+		"a refused value: runs, with 0-1, one line",
+		"a cpuset: runs on 2, home 2-3",
+		"a cluster: 0-1 0-1",
+		"not without: refused",
+	)
+	got := strings.Split(strings.TrimSpace(out), "\n")
+	if !slices.Equal(got, want) {
+		t.Errorf("the guest says\n%s\nwant\n%s", out, strings.Join(want, "\n"))
+	}
+}
