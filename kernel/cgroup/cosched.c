@@ -83,7 +83,9 @@ struct cosched_survey {
 	struct cpumask			usable;		/* CPUs that are in a domain */
 	struct cpumask			span[COSCHED_AUTO_DOMAINS];
 	int				node[COSCHED_AUTO_DOMAINS];
-	bool				new_nodes;	/* since the look before */
+	bool				new_domains;	/* since the look before */
+	unsigned long			loaded;		/* jiffies */
+	s64				others[COSCHED_AUTO_DOMAINS];	/* load, smoothed */
 	unsigned int			looks;
 	u64				faults[MAX_NUMNODES];
 	int				llc[NR_CPUS];
@@ -320,11 +322,11 @@ static void cosched_survey_domains(struct cosched_survey *s)
 		m->capacity[s->domain[cpu]] += arch_scale_cpu_capacity(cpu);
 		cpumask_set_cpu(cpu, &s->span[s->domain[cpu]]);
 	}
-	s->new_nodes = m->nr != before;
+	s->new_domains = m->nr != before;
 	for (i = 0; i < m->nr; i++) {
 		int node = cpu_to_node(cpumask_first(&s->span[i]));
 
-		s->new_nodes |= s->node[i] != node;
+		s->new_domains |= s->node[i] != node;
 		s->node[i] = node;
 	}
 	for (i = 0; i < m->nr; i++) {
@@ -333,10 +335,22 @@ static void cosched_survey_domains(struct cosched_survey *s)
 	}
 }
 
+/*
+ * The demands of clusters, and the load of others: what is left of that of run queues.
+ * The two are not of one kind. Who moves takes its load on a run queue along, and that of
+ * its cluster there fades; a new task counts fully on the one and not yet on the other.
+ * In the mean over a domain's CPUs and a few looks, errors of either sign cancel; else a
+ * cluster would take its own comings and goings for others, and leave for them.
+ */
 static void cosched_survey_load(struct cosched_survey *s)
 {
+	struct cosched_machine *m = &s->machine;
+	bool known = !s->new_domains &&
+		     time_before(jiffies, s->loaded + 2 * COSCHED_AUTO_INTERVAL);
+	s64 others[COSCHED_AUTO_DOMAINS] = { };
 	struct cgroup_subsys_state *pos;
 	struct cosched_css *cs;
+	unsigned int i;
 	int cpu;
 
 	memset(s->load, 0, sizeof(s->load));
@@ -364,10 +378,20 @@ static void cosched_survey_load(struct cosched_survey *s)
 	}
 	rcu_read_unlock();
 	for_each_cpu(cpu, &s->usable) {
+		unsigned int d = s->domain[cpu];
 		u32 load = cosched_cpu_demand(cpu);
 
-		s->machine.load[s->domain[cpu]] += load - min(load, s->load[cpu]);
+		/* Where only the idle class runs, none of it counts. */
+		if (load)
+			others[d] += (s64)load - s->load[cpu];
 	}
+	for (i = 0; i < m->nr; i++) {
+		if (known)
+			others[i] = (others[i] + s->others[i]) / 2;
+		s->others[i] = others[i];
+		m->load[i] = max(others[i], 0);
+	}
+	s->loaded = jiffies;
 }
 
 /*
@@ -423,7 +447,7 @@ static const u32 *cosched_survey_memory(struct cosched_survey *s, struct cosched
 		return NULL;
 	}
 	/* One in ten at each look. Who did not run had no faults. */
-	if (s->new_nodes || (sampling && a->sample.sum &&
+	if (s->new_domains || (sampling && a->sample.sum &&
 			     (u32)(a->choice.id + s->looks) % COSCHED_AUTO_MEMORY == 0)) {
 		sum = cosched_survey_faults(s, a->cs);
 		a->far_known = sum >= COSCHED_AUTO_FAULTS;
