@@ -41,7 +41,8 @@ type Service struct {
 	units   map[string]*unit
 	watcher *fsnotify.Watcher
 
-	asked   map[string]bool // in flight; true: ask again, as more happened
+	asked   map[string]bool // waiting or in flight; true: ask again, as more happened
+	waiting []string
 	answers chan answer
 	slots   chan struct{}
 }
@@ -77,6 +78,9 @@ const (
 	// askAtOnce keeps below what dbus-daemon lets one connection wait for (128 answers,
 	// four for each unit) and systemd's queue short.
 	askAtOnce = 16
+	// madeAtOnce is how many cgroups may come and go while one of them is given its values
+	// before inotify's own queue is used; systemd seldom starts as many units together.
+	madeAtOnce = 1024
 )
 
 // NewService makes a service. The record may be of one before it.
@@ -92,100 +96,123 @@ func NewService(h cosched.Host, tree Tree, bus Bus, record *Record, log Log) *Se
 // been looked at.
 func (s *Service) Run(ctx context.Context, events <-chan Event, reload <-chan os.Signal, ready func()) error {
 	var err error
-	if s.watcher, err = fsnotify.NewWatcher(); err != nil {
+	if s.watcher, err = fsnotify.NewBufferedWatcher(madeAtOnce); err != nil {
 		return fmt.Errorf("inotify: %w", err)
 	}
 	defer s.watcher.Close()
 	s.watch(cosched.Group(s.host.Cgroup))
+	s.serve(ctx, events, reload, ready)
+	return nil
+}
+
+func (s *Service) serve(ctx context.Context, events <-chan Event, reload <-chan os.Signal, ready func()) {
 	tick := time.NewTicker(rescanEvery)
 	defer tick.Stop()
 	for {
+		// Units that start have tasks waiting for a home. Questions and answers only confirm
+		// it, and keep systemd from starting the others.
+		select {
+		case e, ok := <-s.watcher.Events:
+			if ok {
+				s.seen(e)
+				continue
+			}
+		default:
+		}
+		s.askWaiting(ctx)
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case e := <-events:
-			s.told(ctx, e)
+			s.told(e)
 			if ready != nil && e.Reloaded {
 				ready()
 				ready = nil
 			}
 		case a := <-s.answers:
-			s.answered(ctx, a)
+			s.answered(a)
 		case e, ok := <-s.watcher.Events:
-			if ok && e.Op&(fsnotify.Create|fsnotify.Remove) != 0 {
-				s.look(ctx, cosched.Group(e.Name))
+			if ok {
+				s.seen(e)
 			}
 		case err, ok := <-s.watcher.Errors:
 			if ok {
 				s.say(journal.PriWarning, Complaint{Text: fmt.Sprintf("inotify: %v: looking at all units", err)})
-				s.rescan(ctx)
+				s.rescan()
 			}
 		case <-reload:
-			s.again(ctx)
+			s.again()
 		case <-tick.C:
-			s.tick(ctx)
+			s.tick()
 		}
 	}
 }
 
-func (s *Service) tick(ctx context.Context) {
+// seen takes what inotify saw.
+func (s *Service) seen(e fsnotify.Event) {
+	if e.Op&(fsnotify.Create|fsnotify.Remove) != 0 {
+		s.look(cosched.Group(e.Name))
+	}
+}
+
+func (s *Service) tick() {
 	if s.reader.Topology() != s.cpus {
-		s.again(ctx)
+		s.again()
 	} else {
-		s.rescan(ctx)
+		s.rescan()
 	}
 }
 
 // told takes what systemd tells by itself.
-func (s *Service) told(ctx context.Context, e Event) {
+func (s *Service) told(e Event) {
 	if e.Path != nil {
 		s.path = e.Path
 	}
 	if e.Reloaded {
-		s.again(ctx)
+		s.again()
 	}
 	if !HasCgroup(e.Unit) {
 		return
 	}
 	if u := s.units[e.Unit]; u == nil {
-		s.ask(ctx, e.Unit)
-	} else if s.look(ctx, u.group); !u.settled {
-		s.ask(ctx, e.Unit)
+		s.ask(e.Unit)
+	} else if s.look(u.group); !u.settled {
+		s.ask(e.Unit)
 	}
 }
 
 // again looks at all units as if for the first time.
-func (s *Service) again(ctx context.Context) {
+func (s *Service) again() {
 	for _, u := range s.units {
 		u.settled, u.applied, u.said = false, false, nil
 	}
 	s.cpus = s.reader.Topology()
-	s.rescan(ctx)
-	s.ask(ctx, rootSlice)
+	s.rescan()
+	s.ask(rootSlice)
 }
 
 // rescan looks at all units, and asks about those that are not settled.
-func (s *Service) rescan(ctx context.Context) {
-	s.children(ctx, cosched.Group(s.host.Cgroup))
+func (s *Service) rescan() {
+	s.children(cosched.Group(s.host.Cgroup))
 	for name, u := range s.units {
-		if s.look(ctx, u.group); s.units[name] == u && !u.settled {
-			s.ask(ctx, name)
+		if s.look(u.group); s.units[name] == u && !u.settled {
+			s.ask(name)
 		}
 	}
 	err := s.record.Keep(func(name string) bool { return s.units[name] != nil })
 	s.recordFailed("", err)
 }
 
-func (s *Service) children(ctx context.Context, g cosched.Group) {
+func (s *Service) children(g cosched.Group) {
 	entries, _ := os.ReadDir(string(g))
 	for _, e := range entries {
 		if !e.IsDir() {
 			continue
 		}
 		child := cosched.Group(filepath.Join(string(g), e.Name()))
-		s.look(ctx, child)
+		s.look(child)
 		if strings.HasSuffix(e.Name(), ".slice") {
-			s.children(ctx, child)
+			s.children(child)
 		}
 	}
 }
@@ -197,7 +224,7 @@ func (s *Service) watch(g cosched.Group) {
 }
 
 // look finds out whether a cgroup of a unit came or went.
-func (s *Service) look(ctx context.Context, g cosched.Group) {
+func (s *Service) look(g cosched.Group) {
 	name, ok := UnitOf(s.host, g)
 	if !ok {
 		return
@@ -208,7 +235,7 @@ func (s *Service) look(ctx context.Context, g cosched.Group) {
 		if u != nil && u.group == g {
 			delete(s.units, name)
 			s.recordFailed(name, s.record.Forget(name))
-			s.below(ctx, g)
+			s.below(g)
 		}
 		return
 	}
@@ -218,59 +245,66 @@ func (s *Service) look(ctx context.Context, g cosched.Group) {
 	u = &unit{group: g, inode: st.Ino}
 	s.units[name] = u
 	s.write(name, u, unitfile.Lookup(s.path, name), false)
-	s.ask(ctx, name)
+	s.ask(name)
 	if strings.HasSuffix(name, ".slice") {
-		s.below(ctx, g)
+		s.below(g)
 		s.watch(g)
-		s.children(ctx, g) // made before it was watched
+		s.children(g) // made before it was watched
 	}
 }
 
 // below looks at what was in a slice that is another one now, or none. inotify goes on to
 // watch a cgroup that was removed, so that it is told not to.
-func (s *Service) below(ctx context.Context, g cosched.Group) {
+func (s *Service) below(g cosched.Group) {
 	if !strings.HasSuffix(string(g), ".slice") {
 		return
 	}
 	_ = s.watcher.Remove(string(g)) // if it was watched
 	for _, u := range s.units {
 		if strings.HasPrefix(string(u.group), string(g)+"/") {
-			s.look(ctx, u.group)
+			s.look(u.group)
 		}
 	}
 }
 
-// ask asks systemd about a unit.
-func (s *Service) ask(ctx context.Context, name string) {
+// ask asks systemd about a unit, when no other waits for its first values.
+func (s *Service) ask(name string) {
 	if _, ok := s.asked[name]; ok {
 		s.asked[name] = true
 		return
 	}
 	s.asked[name] = false
-	go func() {
-		select {
-		case s.slots <- struct{}{}:
-			defer func() { <-s.slots }()
-		case <-ctx.Done():
-			return
-		}
-		limited, cancel := context.WithTimeout(ctx, askTimeout)
-		defer cancel()
-		a := answer{name: name}
-		a.Unit, a.err = s.bus.Unit(limited, name)
-		select {
-		case s.answers <- a:
-		case <-ctx.Done():
-		}
-	}()
+	s.waiting = append(s.waiting, name)
+}
+
+func (s *Service) askWaiting(ctx context.Context) {
+	for _, name := range s.waiting {
+		go func() {
+			select {
+			case s.slots <- struct{}{}:
+				defer func() { <-s.slots }()
+			case <-ctx.Done():
+				return
+			}
+			limited, cancel := context.WithTimeout(ctx, askTimeout)
+			defer cancel()
+			a := answer{name: name}
+			a.Unit, a.err = s.bus.Unit(limited, name)
+			select {
+			case s.answers <- a:
+			case <-ctx.Done():
+			}
+		}()
+	}
+	s.waiting = nil
 }
 
 // answered takes what systemd said of a unit.
-func (s *Service) answered(ctx context.Context, a answer) {
+func (s *Service) answered(a answer) {
 	again := s.asked[a.name]
 	delete(s.asked, a.name)
 	if again {
-		s.ask(ctx, a.name)
+		s.ask(a.name)
 		return
 	}
 	u := s.units[a.name]
@@ -294,7 +328,7 @@ func (s *Service) answered(ctx context.Context, a answer) {
 		return
 	}
 	if u == nil || u.group != g {
-		s.look(ctx, g) // which asks again
+		s.look(g) // which asks again
 		return
 	}
 	s.write(a.name, u, a.Files, true)

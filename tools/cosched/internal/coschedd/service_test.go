@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/journal"
+	"github.com/fsnotify/fsnotify"
 	"github.com/godbus/dbus/v5"
 
 	"cosched.io/cosched"
@@ -437,6 +438,57 @@ func TestReload(t *testing.T) {
 	}
 }
 
+// firstAsked is a systemd that tells of the first question.
+type firstAsked struct {
+	*rig
+	asked func()
+	once  sync.Once
+}
+
+func (f *firstAsked) Unit(ctx context.Context, name string) (Unit, error) {
+	f.once.Do(f.asked)
+	return f.rig.Unit(ctx, name)
+}
+
+// Of units that start together, all have their values before systemd has to say anything.
+func TestValuesFirst(t *testing.T) {
+	const units = 100
+	r := newRig(t)
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watcher.Close()
+	made := make(chan fsnotify.Event, units)
+	watcher.Events = made
+	var cgroups []string
+	for i := range units {
+		name := fmt.Sprintf("u%d.service", i)
+		r.file("etc/"+name, preferring+"CPUsPreferred=3\n")
+		cgroups = append(cgroups, "/system.slice/"+name)
+		made <- fsnotify.Event{Name: string(r.begin(cgroups[i])), Op: fsnotify.Create}
+	}
+	record, _ := OpenRecord("")
+	ctx, cancel := context.WithCancel(t.Context())
+	given, done := make(chan int), make(chan struct{})
+	s := NewService(r.Host, r, &firstAsked{rig: r, asked: func() {
+		n := 0
+		for _, cgroup := range cgroups {
+			if r.value(cgroup, cosched.FilePreferred) == "3" {
+				n++
+			}
+		}
+		given <- n
+	}}, record, r.log)
+	s.watcher, s.path = watcher, []string{filepath.Join(r.dir, "etc")}
+	go func() { s.serve(ctx, nil, nil, nil); close(done) }()
+	if n := <-given; n != units {
+		t.Errorf("%d of %d had their values when systemd was asked first", n, units)
+	}
+	cancel()
+	<-done
+}
+
 // Files that only systemd finds: values stay until it says what holds.
 func TestGuess(t *testing.T) {
 	r := newRig(t)
@@ -566,21 +618,22 @@ func TestRescan(t *testing.T) {
 	defer cancel()
 	drain := func() {
 		for len(s.asked) > 0 {
-			s.answered(ctx, <-s.answers)
+			s.askWaiting(ctx)
+			s.answered(<-s.answers)
 		}
 	}
 	s.watcher = idleWatcher(t)
 	file := r.file("etc/u.service", preferring+"CPUsPreferred=llc:0\n")
 	r.load("/a.slice/b.slice/u.service", file)
 	r.begin("/a.slice/b.slice/u.service")
-	s.tick(ctx)
+	s.tick()
 	drain()
 	r.has("/a.slice/b.slice/u.service", "0-3", "100 150")
 	// Removed, and made again elsewhere.
 	r.end("/a.slice")
 	r.load("/c.slice/u.service", file)
 	r.begin("/c.slice/u.service")
-	s.tick(ctx)
+	s.tick()
 	drain()
 	r.has("/c.slice/u.service", "0-3", "100 150")
 	// CPUs come and go: the domain has others.
@@ -593,11 +646,11 @@ func TestRescan(t *testing.T) {
 		}
 	}
 	coschedtest.Replace(t, filepath.Join(r.Sys, "devices/system/cpu/online"), "0-2,4-7\n")
-	s.tick(ctx)
+	s.tick()
 	drain()
 	r.has("/c.slice/u.service", "0-2", "100 150")
 	r.end("/c.slice")
-	s.tick(ctx)
+	s.tick()
 	drain()
 	if len(s.units) != 2 || record.units["u.service"] != (entry{}) { // user.slice and user@7.service of the machine
 		t.Errorf("%d units are left, %v", len(s.units), record.units)
@@ -715,7 +768,8 @@ func FuzzBus(f *testing.F) {
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
-		service.told(ctx, e)
+		service.told(e)
+		service.askWaiting(ctx)
 		var texts []string
 		for _, v := range m.Body {
 			if text, ok := v.(string); ok {
@@ -724,7 +778,7 @@ func FuzzBus(f *testing.F) {
 		}
 		for _, name := range texts {
 			for _, cgroup := range texts {
-				service.answered(ctx, answer{name: name, Unit: Unit{Cgroup: cgroup}})
+				service.answered(answer{name: name, Unit: Unit{Cgroup: cgroup}})
 				if g := cosched.Group(h.Cgroup + cgroup); service.units[name] != nil && service.units[name].group == g {
 					if of, ok := UnitOf(h, g); !ok || of != name || !strings.HasPrefix(filepath.Clean(string(g)), h.Cgroup+"/") {
 						t.Fatalf("%q has %q", name, g)
