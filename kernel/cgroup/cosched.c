@@ -448,7 +448,7 @@ static const u32 *cosched_survey_memory(struct cosched_survey *s, struct cosched
 	}
 	/* One in ten at each look. Who did not run had no faults. */
 	if (s->new_domains || (sampling && a->sample.sum &&
-			     (u32)(a->choice.id + s->looks) % COSCHED_AUTO_MEMORY == 0)) {
+			       (u32)(a->choice.id + s->looks) % COSCHED_AUTO_MEMORY == 0)) {
 		sum = cosched_survey_faults(s, a->cs);
 		a->far_known = sum >= COSCHED_AUTO_FAULTS;
 		for (i = 0; i < m->nr && a->far_known; i++) {
