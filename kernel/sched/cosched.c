@@ -1029,12 +1029,14 @@ static bool cosched_home_busy(struct task_struct *p, struct cosched_home *home)
 	return cosched_busy(cosched_home_load(home, cosched_asker(p)), home->nr);
 }
 
-/* Is half of what runs or waits in the domain of @cpu, without @home, of @cl? */
-static bool cosched_own_llc(struct cosched_cluster *cl, struct cosched_home *home, int cpu)
+/* Is half of what runs or waits in @llc, without @home, of @cl? */
+static bool cosched_own_llc(struct cosched_cluster *cl, struct cosched_home *home, int llc)
 {
+	const struct cpumask *span = cosched_llc_span(llc);
 	unsigned int own = 0, all = 0;
+	int cpu;
 
-	for_each_cpu_andnot(cpu, cosched_llc_span(cpu), home_mask(home)) {
+	for_each_cpu_andnot(cpu, span, home_mask(home)) {
 		own += READ_ONCE(per_cpu_ptr(cl->cpu, cpu)->nr_runnable);
 		all += READ_ONCE(cpu_rq(cpu)->cfs.h_nr_runnable);
 	}
