@@ -153,7 +153,7 @@ func modelled(t *testing.T, model, program, script string) (string, *lab.Report)
 // Each cluster is counted by itself: what two of the same size and kind do is alike and
 // together nearly all, and what one does alone on a machine leaves the rest of it idle.
 func TestModelCountsClusters(t *testing.T) {
-	_, r := modelled(t, "cascade-lake", "warehouse", "warehouse --model --warehouses 2 --workers 4 --busy 0 --locks 64 --records 512 --warmup 20 --time 20")
+	_, r := modelled(t, "cascade-lake", "warehouse", "warehouse --model --warehouses 2 --workers 8 --busy 0 --locks 64 --records 512 --warmup 20 --time 20")
 	if len(r.Clusters) != 2 {
 		t.Fatalf("%d clusters were counted, not 2", len(r.Clusters))
 	}
@@ -164,8 +164,9 @@ func TestModelCountsClusters(t *testing.T) {
 	if ratio := float64(a.Accesses) / float64(b.Accesses); ratio < 0.8 || ratio > 1.25 {
 		t.Errorf("one of two equal clusters has %.2f times the accesses of the other", ratio)
 	}
+	// Twice as many as CPUs: one on each, and the kernel may leave two on one for 100 ms.
 	if idle := float64(r.Total.IdleNS) / float64(r.RegionNS) / 8; idle > 0.05 {
-		t.Errorf("8 threads that never sleep leave %.3f of 8 CPUs idle", idle)
+		t.Errorf("16 threads that never sleep leave %.3f of 8 CPUs idle", idle)
 	}
 	_, r = modelled(t, "cascade-lake", "warehouse", "warehouse --model --warehouses 1 --workers 1 --busy 0 --warmup 20 --time 20")
 	if len(r.Clusters) != 1 {
