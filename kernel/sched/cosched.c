@@ -48,9 +48,10 @@
  *	outside, stays there if that CPU is idle; it does as well if the home CPU
  *	is not durably idle, unless it runs briefly. A task that runs briefly, for
  *	less than half of what a move costs, waits for another such one of its
- *	cluster if it is next and home is busy on average. Else an idle CPU of the
- *	nearest domain that is cheaper, for one that runs briefly if it is not busy
- *	on average. Else the shortest queue of the cheapest domain. Where none is,
+ *	cluster if it is next and home is busy on average, unless to leave was found
+ *	to cost less (see "Apart"). Else an idle CPU of the nearest domain that is
+ *	cheaper, for one that runs briefly if it is not busy on average. Else the
+ *	shortest queue of the cheapest domain. Where none is,
  *	home: the CPU where the data is warm; one that does not run briefly queues
  *	elsewhere if others have a much shorter queue. Before all that, where a
  *	cluster keeps a domain outside busy as well, whom a task there wakes stays
@@ -125,6 +126,10 @@
  * next change, which first waits for a grace period, so that neither a write
  * of a file nor CPU hotplug can fail for want of memory half way.
  *
+ * struct cosched_apart is written by one wakeup at a time, the one whose cmpxchg() of
+ * cosched_apart::reviewed succeeds; the next may do so a few ms later. Who reads it
+ * without sees it before or after. cosched_cluster::runs are changed by atomic operations.
+ *
  * struct cosched_cpu is protected by its CPU's rq lock, except events[], which
  * only that CPU touches with interrupts off, and racy reads for statistics.
  *
@@ -189,10 +194,24 @@ struct cosched_home {
 	unsigned long	mask[];
 };
 
+/* Whether those that run briefly leave home rather than wait there; times in jiffies. */
+struct cosched_apart {
+	unsigned long	from;		/* they do since then, */
+	unsigned long	lasts;		/* for so long; 0: they do not */
+	unsigned long	next;		/* for how long the next time */
+	unsigned long	reviewed;	/* last */
+	unsigned int	nr_reviews;	/* since they gathered */
+};
+
+/* For how long they do at least, and at most. */
+#define COSCHED_APART_MIN	(HZ / 4)
+#define COSCHED_APART_MAX	(4 * HZ)
+
 struct cosched_cluster {
 	struct cosched_home __rcu	*home;
 	struct cosched_cpu __percpu	*cpu;
 	u32				weights;	/* preferred << 16 | allowed */
+	struct cosched_apart		apart;
 	u64				cgroup_id;
 	struct cosched_home		*spare;		/* the home before, see above */
 	unsigned long			spare_gp;
@@ -201,6 +220,7 @@ struct cosched_cluster {
 	atomic64_t			events[COSCHED_NR_EVENTS];
 	/* Not beside what wakeups read: forks and exits write it. */
 	refcount_t			ref;
+	atomic64_t			runs[2];	/* COSCHED_RUNS_ONE(): at home, outside */
 	struct rcu_head			rcu;
 	unsigned long			active[];	/* CPUs that may have load of it */
 };
@@ -268,6 +288,8 @@ struct cosched_cluster *cosched_cluster_alloc(u64 cgroup_id)
 	RCU_INIT_POINTER(cl->home, home);
 	refcount_set(&cl->ref, 1);
 	cl->cgroup_id = cgroup_id;
+	cl->apart.reviewed = jiffies;
+	cl->apart.next = COSCHED_APART_MIN;
 	cl->spare_gp = get_completed_synchronize_rcu();
 	cosched_cluster_set_weights(cl, COSCHED_WEIGHT_PREFERRED, COSCHED_WEIGHT_ALLOWED);
 	return cl;
@@ -465,13 +487,62 @@ static u32 cosched_mean_run(u32 mean, u32 run)
 	return mean + ((int)min(run, COSCHED_RUN_MAX) - (int)mean) / 32;
 }
 
+/*
+ * Does @p run for much less than what a move costs it, for which task_hot() has a
+ * figure? Half of that tells those whose locks put them to sleep all the time from
+ * those that compute and meet one now and then.
+ */
+static bool cosched_runs_briefly(struct task_struct *p)
+{
+	return (u64)READ_ONCE(p->cosched_run) << 10 < sysctl_sched_migration_cost / 2;
+}
+
+/* How often a cluster is reviewed, in jiffies, and how often before the first verdict. */
+#define COSCHED_REVIEW_INTERVAL	max(HZ / 128, 1)
+#define COSCHED_REVIEWS		4
+/* From how many runs, at home and outside, a mean is taken. */
+#define COSCHED_REVIEW_RUNS	12
+
+/* Runs: their number and, above it, their sum in us, which change together. */
+#define COSCHED_RUNS_SHIFT	24
+#define COSCHED_RUNS_ONE(us)	((u64)(us) << COSCHED_RUNS_SHIFT | 1)
+#define COSCHED_RUNS_SUM(runs)	((u64)(runs) >> COSCHED_RUNS_SHIFT)
+#define COSCHED_RUNS_NR(runs)	((u32)(runs) & (BIT(COSCHED_RUNS_SHIFT) - 1))
+
+/* See "Apart". */
+static bool cosched_apart(struct cosched_cluster *cl)
+{
+	return jiffies - READ_ONCE(cl->apart.from) < READ_ONCE(cl->apart.lasts);
+}
+
+/*
+ * @p ran for @run us and goes to sleep. Of interest only where home is so busy that the
+ * cluster is reviewed. One in eight is enough of those at home, of which there are more.
+ */
+static void cosched_sample_run(struct task_struct *p, u32 run)
+{
+	struct cosched_cluster *cl = p->cosched;
+	struct cosched_home *home;
+	bool outside;
+
+	if (jiffies - READ_ONCE(cl->apart.reviewed) > 3 * COSCHED_REVIEW_INTERVAL ||
+	    !cosched_runs_briefly(p) || cosched_apart(cl))
+		return;
+	/* With interrupts off. */
+	home = rcu_dereference_sched(cl->home);
+	outside = !cpumask_test_cpu(task_cpu(p), home_mask(home));
+	if (outside || p->cosched_slept % 8 == 0)
+		atomic64_add(COSCHED_RUNS_ONE(min(run, COSCHED_RUN_MAX)), &cl->runs[outside]);
+}
+
 /* @p goes to sleep, charged for all it ran. */
 static void cosched_update_run(struct task_struct *p)
 {
-	u32 now = p->cosched_charged >> 10;
+	u32 now = p->cosched_charged >> 10, run = now - p->cosched_slept;
 
-	p->cosched_run = cosched_mean_run(p->cosched_run, now - p->cosched_slept);
+	p->cosched_run = cosched_mean_run(p->cosched_run, run);
 	p->cosched_slept = now;
+	cosched_sample_run(p, run);
 }
 
 /*
@@ -523,6 +594,16 @@ static u64 cosched_clock_now(struct rq *rq)
 	s64 age = sched_clock_cpu(cpu_of(rq)) - READ_ONCE(rq->clock);
 
 	return READ_ONCE(rq->clock_task) + max_t(s64, age, 0);
+}
+
+/* Without lock: in the middle of an update, what that adds may be missing. */
+static struct cosched_cpu cosched_peek(struct cosched_cluster *cl, int cpu)
+{
+	/* data_race(): a torn snapshot is a wrong summand of a mean, once. */
+	struct cosched_cpu snap = data_race(*per_cpu_ptr(cl->cpu, cpu));
+
+	cosched_advance(&snap, cosched_clock_now(cpu_rq(cpu)));
+	return snap;
 }
 
 /**
@@ -925,13 +1006,130 @@ static bool cosched_busy(unsigned long load, unsigned int nr)
 }
 
 /*
- * Does @p run for much less than what a move costs it, for which task_hot() has a
- * figure? Half of that tells those whose locks put them to sleep all the time from
- * those that compute and meet one now and then.
+ * Apart
+ *
+ * Where home is too small, a task that runs briefly can wait there, which takes it as many
+ * times as long as there are tasks for each CPU; or it can leave, and run longer without
+ * its data. How much longer depends on the machine and on what the tasks share, so it is
+ * measured: of those that run at home, and of those that had to leave. Is leaving the better
+ * of the two, the cluster is apart for a while: none waits for an idle CPU outside, and
+ * whom one outside wakes stays there. That hides what is measured, as what runs at home
+ * lacks what is outside, too. So they gather again before the next verdict.
  */
-static bool cosched_runs_briefly(struct task_struct *p)
+
+/* What the verdict is made from. */
+struct cosched_review {
+	u32	run[2];		/* means at home and outside, in us */
+	u64	load;		/* of home, and of the cluster outside */
+	u64	capacity;	/* of home */
+	u64	room;		/* what others leave of the rest */
+};
+
+/* Weights other than the default ones make leaving dearer, or cheaper, than it is. */
+static enum cosched_review_reason cosched_judge(const struct cosched_review *r, u32 weights)
 {
-	return (u64)READ_ONCE(p->cosched_run) << 10 < sysctl_sched_migration_cost / 2;
+	/* Below 2^56, see cosched_cheaper(). */
+	u64 wait = r->load * (weights >> 16) * COSCHED_WEIGHT_ALLOWED;
+	u64 leave = r->capacity * (weights & 0xffff) * COSCHED_WEIGHT_PREFERRED;
+
+	if (r->load <= r->capacity)
+		return COSCHED_REVIEW_FITS;
+	if (r->load > r->capacity + r->room)
+		return COSCHED_REVIEW_FULL;
+	return mul_u64_u32_shr(wait, r->run[0], SCHED_CAPACITY_SHIFT) >
+	       mul_u64_u32_shr(leave, r->run[1], SCHED_CAPACITY_SHIFT) ?
+	       COSCHED_REVIEW_APART : COSCHED_REVIEW_DEAR;
+}
+
+static void cosched_review_load(struct task_struct *p, struct cosched_cluster *cl,
+				struct cosched_home *home, struct cosched_review *r)
+{
+	enum cosched_asker asker = cosched_asker(p);
+	int llc, cpu;
+
+	r->load = cosched_home_load(home, asker);
+	r->capacity = (u64)home->nr << SCHED_CAPACITY_SHIFT;
+	r->room = 0;
+	for_each_cpu(llc, &cosched_llcs) {
+		unsigned long load, own = 0;
+		unsigned int nr;
+
+		for_each_cpu_andnot(cpu, cosched_llc_span(llc), home_mask(home)) {
+			struct cosched_load avg;
+			struct cosched_cpu snap;
+
+			if (!cpumask_test_cpu(cpu, to_cpumask(cl->active)))
+				continue;
+			snap = cosched_peek(cl, cpu);
+			cosched_load_avg(&snap, &avg);
+			own += avg.runnable;
+		}
+		r->load += own;
+		load = cosched_outside_load(llc, home, asker, &nr);
+		load -= min(load, own);
+		r->room += ((u64)nr << SCHED_CAPACITY_SHIFT) -
+			   min_t(u64, load, (u64)nr << SCHED_CAPACITY_SHIFT);
+	}
+}
+
+/* The means of the runs so far, half of which are forgotten. False: there are too few. */
+static bool cosched_review_runs(struct cosched_cluster *cl, struct cosched_review *r)
+{
+	bool enough = true;
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		u64 runs = atomic64_read(&cl->runs[i]), sum = COSCHED_RUNS_SUM(runs);
+		u32 nr = COSCHED_RUNS_NR(runs);
+
+		atomic64_sub((sum / 2) << COSCHED_RUNS_SHIFT | (nr / 2), &cl->runs[i]);
+		r->run[i] = div_u64(sum, max(nr, 1));
+		enough &= nr >= COSCHED_REVIEW_RUNS;
+	}
+	return enough;
+}
+
+/* If it is time, see whether @cl, of which @p wakes up, should be apart. */
+static void cosched_review(struct task_struct *p, struct cosched_cluster *cl,
+			   struct cosched_home *home)
+{
+	unsigned long now = jiffies, last = READ_ONCE(cl->apart.reviewed);
+	struct cosched_apart *a = &cl->apart;
+	enum cosched_review_reason reason;
+	struct cosched_review r;
+	bool known;
+
+	if (now - last < COSCHED_REVIEW_INTERVAL || cmpxchg(&a->reviewed, last, now) != last)
+		return;
+
+	/* Nothing is known of what was long ago, or while they were apart. */
+	if (now - last > COSCHED_REVIEWS * COSCHED_REVIEW_INTERVAL ||
+	    (a->lasts && !cosched_apart(cl))) {
+		atomic64_set(&cl->runs[0], 0);
+		atomic64_set(&cl->runs[1], 0);
+		a->nr_reviews = 0;
+		WRITE_ONCE(a->lasts, 0);
+	}
+	cosched_review_load(p, cl, home, &r);
+	known = cosched_review_runs(cl, &r);
+	reason = cosched_judge(&r, READ_ONCE(cl->weights));
+	if (cosched_apart(cl)) {
+		/* They are until the time is over, or others come. */
+		if (reason != COSCHED_REVIEW_FULL)
+			return;
+		WRITE_ONCE(a->lasts, 0);
+	} else {
+		if (!known || ++a->nr_reviews < COSCHED_REVIEWS)
+			return;
+		if (reason == COSCHED_REVIEW_APART) {
+			WRITE_ONCE(a->from, now);
+			WRITE_ONCE(a->lasts, a->next);
+			a->next = min(2 * a->next, COSCHED_APART_MAX);
+		} else {
+			a->next = COSCHED_APART_MIN;
+		}
+	}
+	trace_cosched_review(cl->cgroup_id, reason, r.run[0], r.run[1], r.load, r.capacity, r.room);
 }
 
 /* Who looks for a CPU outside of home. */
@@ -958,7 +1156,7 @@ static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
 	enum cosched_asker asker = cosched_asker(p);
 	unsigned long best_load = 0;
 	unsigned int best_nr = 1;
-	bool brief = who == COSCHED_WAKING && cosched_runs_briefly(p);
+	bool brief = who == COSCHED_WAKING && cosched_runs_briefly(p) && !cosched_apart(cl);
 	struct sched_domain *sd;
 	int llc;
 
@@ -1066,6 +1264,15 @@ static bool cosched_settled(struct task_struct *p, struct cosched_cluster *cl,
 	       cosched_own_llc(cl, home, cpu);
 }
 
+/* An idle CPU outside of home, below the same LLC as @cpu; -1: there is none. */
+static int cosched_idle_beside(struct task_struct *p, struct cosched_home *home, int cpu)
+{
+	struct cosched_scan s = COSCHED_SCAN_INIT;
+
+	cosched_scan(p, cosched_llc_span(cpu), home_mask(home), cpu, &s);
+	return s.idle;
+}
+
 int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_flags)
 {
 	struct cosched_scan s = COSCHED_SCAN_INIT;
@@ -1073,12 +1280,10 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	enum cosched_place_reason reason;
 	bool wakeup = wake_flags & WF_TTWU;
 	int cpu, this_cpu = smp_processor_id(), affine = target;
-	bool prev_home, target_home, stays, brief, waits, sync;
+	bool prev_home, target_home, affine_out, stays, brief, apart, waits, sync;
 	struct cosched_home *home;
 
 	lockdep_assert_held(&p->pi_lock);
-
-	brief = wakeup && cosched_runs_briefly(p);
 
 	/* The caller's RCU section; interrupts are off on all paths here. */
 	home = rcu_dereference(cl->home);
@@ -1100,14 +1305,35 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	if (prev_home && (wake_flags & WF_EXEC) && cpu_rq(prev)->nr_running <= 1)
 		goto out;
 
+	brief = wakeup && cosched_runs_briefly(p);
+	if (brief && (cosched_home_busy(p, home) || READ_ONCE(cl->apart.lasts)))
+		cosched_review(p, cl, home);
+	apart = wakeup && cosched_apart(cl);
+	brief = brief && !apart;
+
+	affine_out = !cpumask_test_cpu(affine, home_mask(home)) && cosched_cpu_allowed(p, affine);
+	if (apart && affine_out) {
+		cpu = cosched_idle_beside(p, home, affine);
+		if (cpu >= 0) {
+			reason = COSCHED_SPILL;
+			goto out;
+		}
+	}
+
 	/*
 	 * A stray that has an idle CPU outside gives it up for a lasting place only,
 	 * unless it runs too briefly to lose anything when it has to leave again.
 	 * Taking any idle home CPU, of a task that sleeps for a moment, sends that
-	 * one looking for another, and so on.
+	 * one looking for another, and so on. Nor does it look for a lasting one
+	 * if the tick just did: what home's CPUs do is on lines that they write.
 	 */
 	stays = !cpumask_test_cpu(prev, home_mask(home)) && cosched_cpu_allowed(p, prev) &&
 		cosched_cpu_idle(p, prev);
+	if (stays && !brief && time_before(jiffies, p->cosched_look + COSCHED_LOOK_INTERVAL)) {
+		reason = COSCHED_STAY;
+		cpu = prev;
+		goto out;
+	}
 	s.durable = stays && !brief;
 	cosched_scan(p, home_mask(home), NULL, target, &s);
 	if (s.idle >= 0) {
@@ -1131,13 +1357,14 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	if (stays)
 		goto out;
 
-	if (wakeup && current->cosched == cl && !cpumask_test_cpu(affine, home_mask(home)) &&
-	    cosched_cpu_allowed(p, affine) && cosched_settled(p, cl, home, affine)) {
-		struct cosched_scan near = COSCHED_SCAN_INIT;
-
-		cosched_scan(p, cosched_llc_span(affine), home_mask(home), affine, &near);
-		reason = near.idle >= 0 ? COSCHED_SPILL : COSCHED_OVERFLOW;
-		cpu = near.idle >= 0 ? near.idle : affine;
+	if (wakeup && current->cosched == cl && affine_out &&
+	    cosched_settled(p, cl, home, affine)) {
+		reason = COSCHED_SPILL;
+		cpu = cosched_idle_beside(p, home, affine);
+		if (cpu < 0) {
+			reason = COSCHED_OVERFLOW;
+			cpu = affine;
+		}
 		goto out;
 	}
 
@@ -1252,7 +1479,7 @@ int __cosched_can_migrate(struct task_struct *p, int src, int dst,
 	 */
 	if ((idle == CPU_IDLE && cosched_durably_idle(p, dst, &util)) ||
 	    cosched_llc_cheaper(cl, home, cosched_asker(p), per_cpu(sd_llc_id, dst), &load, &nr))
-		ret = cosched_runs_briefly(p) ? -1 : 1;
+		ret = cosched_runs_briefly(p) && !cosched_apart(cl) ? -1 : 1;
 out:
 	rcu_read_unlock();
 	return ret;
@@ -1601,8 +1828,8 @@ void cosched_task_exit(struct task_struct *p)
  *	the numbers of runnable tasks just now
  *
  * A thousand clusters times the CPUs of a large machine are too many to look at,
- * and to lock: only where there was load lately, and without lock. In the middle of
- * an update a snapshot is off by what that adds; it is smoothed anyway.
+ * and to lock: only where there was load lately, and as cosched_peek() sees it; it is
+ * smoothed anyway.
  */
 void cosched_cluster_demand(struct cosched_cluster *cl, u32 *cpus, struct cosched_demand *demand)
 {
@@ -1610,12 +1837,9 @@ void cosched_cluster_demand(struct cosched_cluster *cl, u32 *cpus, struct cosche
 	int cpu;
 
 	for_each_cpu(cpu, active) {
-		struct cosched_cpu *cc = per_cpu_ptr(cl->cpu, cpu), snap;
+		struct cosched_cpu snap = cosched_peek(cl, cpu);
 		struct cosched_load avg;
 
-		/* data_race(): a torn snapshot is a wrong summand of a mean, once. */
-		snap = data_race(*cc);
-		cosched_advance(&snap, cosched_clock_now(cpu_rq(cpu)));
 		if (!snap.runnable_sum && !snap.nr_runnable) {
 			cpumask_clear_cpu(cpu, active);
 			continue;

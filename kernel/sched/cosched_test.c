@@ -218,6 +218,77 @@ static void cosched_test_weights(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, cl.weights & 0xffff, COSCHED_WEIGHT_MIN);
 }
 
+/* Whether tasks wait at a home of 4 CPUs, by how long they run there and outside. */
+static void cosched_test_judge(struct kunit *test)
+{
+	static const struct {
+		u32 home, outside;	/* us */
+		u32 load, room;		/* percent of a CPU */
+		u16 preferred, allowed;
+		enum cosched_review_reason want;
+	} cases[] = {
+		{ 100, 100, 400, 400, 100, 150, COSCHED_REVIEW_FITS },
+		{ 100, 100, 600, 190, 100, 150, COSCHED_REVIEW_FULL },
+		{ 100, 100, 600, 210, 100, 150, COSCHED_REVIEW_APART },
+		/* To wait takes half as long again. */
+		{ 100, 149, 600, 400, 100, 150, COSCHED_REVIEW_APART },
+		{ 100, 151, 600, 400, 100, 150, COSCHED_REVIEW_DEAR },
+		{ 20, 29, 600, 400, 100, 150, COSCHED_REVIEW_APART },
+		/* Weights are what leaving is said to cost, against the default ones. */
+		{ 100, 223, 600, 400, 100, 100, COSCHED_REVIEW_APART },
+		{ 100, 227, 600, 400, 100, 100, COSCHED_REVIEW_DEAR },
+		{ 100, 100, 600, 400, 1, 100, COSCHED_REVIEW_DEAR },
+		{ 100, 10000, 600, 400, 10000, 1, COSCHED_REVIEW_APART },
+		/* Large ones, and none that was measured. */
+		{ COSCHED_RUN_MAX, COSCHED_RUN_MAX, U32_MAX, U32_MAX, 10000, 10000,
+		  COSCHED_REVIEW_APART },
+		{ 0, 0, 600, 400, 100, 150, COSCHED_REVIEW_DEAR },
+	};
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct cosched_review r = {
+			.run = { cases[i].home, cases[i].outside },
+			.load = (u64)cases[i].load * SCHED_CAPACITY_SCALE / 100,
+			.capacity = 4 * SCHED_CAPACITY_SCALE,
+			.room = (u64)cases[i].room * SCHED_CAPACITY_SCALE / 100,
+		};
+
+		KUNIT_EXPECT_EQ_MSG(test, cosched_judge(&r, cases[i].preferred << 16 |
+							cases[i].allowed),
+				    cases[i].want, "case %d", i);
+	}
+}
+
+/* Means of runs, half of which are forgotten each time. */
+static void cosched_test_review_runs(struct kunit *test)
+{
+	struct cosched_cluster cl = { };
+	struct cosched_review r;
+	int i;
+
+	KUNIT_EXPECT_FALSE(test, cosched_review_runs(&cl, &r));
+	for (i = 0; i < COSCHED_REVIEW_RUNS; i++) {
+		atomic64_add(COSCHED_RUNS_ONE(100 + i % 2), &cl.runs[0]);
+		KUNIT_EXPECT_FALSE(test, cosched_review_runs(&(struct cosched_cluster){
+			.runs[0] = cl.runs[0] }, &r));
+		atomic64_add(COSCHED_RUNS_ONE(COSCHED_RUN_MAX), &cl.runs[1]);
+	}
+	KUNIT_EXPECT_TRUE(test, cosched_review_runs(&cl, &r));
+	KUNIT_EXPECT_EQ(test, r.run[0], 100);
+	KUNIT_EXPECT_EQ(test, r.run[1], COSCHED_RUN_MAX);
+	KUNIT_EXPECT_EQ(test, COSCHED_RUNS_NR(atomic64_read(&cl.runs[1])), COSCHED_REVIEW_RUNS / 2);
+	KUNIT_EXPECT_FALSE(test, cosched_review_runs(&cl, &r));
+	KUNIT_EXPECT_EQ(test, r.run[0], 100);
+	KUNIT_EXPECT_EQ(test, r.run[1], COSCHED_RUN_MAX);
+	/* As many as there can be in an interval and before, of the longest. */
+	atomic64_set(&cl.runs[0], 0);
+	for (i = 0; i < 100000; i++)
+		atomic64_add(COSCHED_RUNS_ONE(COSCHED_RUN_MAX), &cl.runs[0]);
+	cosched_review_runs(&cl, &r);
+	KUNIT_EXPECT_EQ(test, r.run[0], COSCHED_RUN_MAX);
+}
+
 #ifdef CONFIG_FAIR_GROUP_SCHED
 /* What is batch by its weight, within groups of all kinds. */
 static void cosched_test_batch_weight(struct kunit *test)
@@ -274,6 +345,8 @@ static struct kunit_case cosched_test_cases[] = {
 	KUNIT_CASE(cosched_test_cheaper),
 	KUNIT_CASE(cosched_test_mean_run),
 	KUNIT_CASE(cosched_test_weights),
+	KUNIT_CASE(cosched_test_judge),
+	KUNIT_CASE(cosched_test_review_runs),
 #ifdef CONFIG_FAIR_GROUP_SCHED
 	KUNIT_CASE(cosched_test_batch_weight),
 #endif

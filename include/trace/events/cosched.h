@@ -27,6 +27,12 @@
 	EM(COSCHED_AUTO_MOVED,	"moved")		\
 	EMe(COSCHED_AUTO_CPUS,	"cpus")
 
+#define COSCHED_REVIEW_REASONS				\
+	EM(COSCHED_REVIEW_FITS,	"fits")			\
+	EM(COSCHED_REVIEW_FULL,	"full")			\
+	EM(COSCHED_REVIEW_DEAR,	"dear")			\
+	EMe(COSCHED_REVIEW_APART, "apart")
+
 #ifndef _TRACE_COSCHED_ENUMS
 #define _TRACE_COSCHED_ENUMS
 #undef EM
@@ -37,6 +43,7 @@
 enum cosched_place_reason { COSCHED_PLACE_REASONS };
 enum cosched_pull_reason { COSCHED_PULL_REASONS };
 enum cosched_auto_reason { COSCHED_AUTO_REASONS };
+enum cosched_review_reason { COSCHED_REVIEW_REASONS };
 #endif
 
 #undef EM
@@ -47,6 +54,7 @@ enum cosched_auto_reason { COSCHED_AUTO_REASONS };
 COSCHED_PLACE_REASONS
 COSCHED_PULL_REASONS
 COSCHED_AUTO_REASONS
+COSCHED_REVIEW_REASONS
 
 #undef EM
 #undef EMe
@@ -191,6 +199,44 @@ TRACE_EVENT(cosched_home,
 	),
 
 	TP_printk("cgroup=%llu home=%s", __entry->cgroup, __get_cpumask(home))
+);
+
+/*
+ * Whether tasks of a cluster that run briefly are apart: for how long they run at home and
+ * outside, in us, the load of home and of the cluster outside, the capacity of home, and
+ * what others leave of the rest.
+ */
+TRACE_EVENT(cosched_review,
+
+	TP_PROTO(u64 cgroup, int reason, u32 run_home, u32 run_outside, u64 load, u64 capacity,
+		 u64 room),
+
+	TP_ARGS(cgroup, reason, run_home, run_outside, load, capacity, room),
+
+	TP_STRUCT__entry(
+		__field(u64,	cgroup)
+		__field(int,	reason)
+		__field(u32,	run_home)
+		__field(u32,	run_outside)
+		__field(u64,	load)
+		__field(u64,	capacity)
+		__field(u64,	room)
+	),
+
+	TP_fast_assign(
+		__entry->cgroup		= cgroup;
+		__entry->reason		= reason;
+		__entry->run_home	= run_home;
+		__entry->run_outside	= run_outside;
+		__entry->load		= load;
+		__entry->capacity	= capacity;
+		__entry->room		= room;
+	),
+
+	TP_printk("cgroup=%llu reason=%s run_home=%u run_outside=%u load=%llu capacity=%llu room=%llu",
+		  __entry->cgroup, __print_symbolic(__entry->reason, COSCHED_REVIEW_REASONS),
+		  __entry->run_home, __entry->run_outside, __entry->load, __entry->capacity,
+		  __entry->room)
 );
 
 /*
