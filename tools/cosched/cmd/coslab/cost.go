@@ -35,7 +35,8 @@ and again with a pause between. The CPU time that the program needs for a lock i
 the start of who observes to its end, is compared with that just before and after, as a part
 of what another program needs for loops at the same time. Needs root and eBPF. Beside other
 load it takes more looks until the interval is narrow. --nothing shows what the method itself
-finds where there is nothing to be found.
+finds where there is nothing to be found. With --faults it is 32 threads that fault on pages
+of shared memory, detect --faults, and the CPU time for a fault.
 
 options:
 `
@@ -46,6 +47,7 @@ type costReport struct {
 	Kernel  string      `json:"kernel"`
 	CPUs    int         `json:"cpus"` // that this may use
 	Nothing bool        `json:"nothing"`
+	Faults  bool        `json:"faults"` // are what is counted, in place of locks
 	Loops   int         `json:"loops"`
 	For     string      `json:"for"`
 	Rest    string      `json:"rest"`
@@ -55,8 +57,8 @@ type costReport struct {
 	Speed   cost.Median `json:"speed_percent"`
 	Said    cost.Median `json:"said_percent"`
 	Own     cost.Median `json:"own_percent"`
-	Rate    cost.Median `json:"locks_per_second"`
-	Each    cost.Median `json:"locks_per_cpu_second"`
+	Rate    cost.Median `json:"work_per_second"`
+	Each    cost.Median `json:"work_per_cpu_second"`
 	Pairs   []cost.Pair `json:"pairs"`
 }
 
@@ -66,8 +68,9 @@ func runCost(ctx context.Context, args []string) error {
 	lasting := fs.Duration("for", time.Second, "how long detect is to observe, a `time`")
 	rest := fs.Duration("rest", 1500*time.Millisecond, "mean `time` between two looks")
 	limit := fs.Float64("limit", 5, "`percent` that detect may cost")
-	loops := fs.Int("loops", 700, "work between two locks, as `number` of loops")
+	loops := fs.Int("loops", 700, "work between two locks or faults, as `number` of loops")
 	nothing := fs.Bool("nothing", false, "do not look: sleep instead")
+	faults := fs.Bool("faults", false, "the cost of page faults in place of locks")
 	pid := fs.Int("pid", 0, "only observe this process, a `PID`, once, and print what that is said to cost")
 	asJSON := fs.Bool("json", false, "print JSON, with each look")
 	out := fs.String("out", "", "write that to this `file` too")
@@ -85,7 +88,7 @@ func runCost(ctx context.Context, args []string) error {
 		return errors.New("--looks is 6 and more, --loops 1 and more, --rest 100ms and more")
 	}
 	if *pid != 0 {
-		return observe(ctx, *pid, *lasting, *limit)
+		return observe(ctx, *pid, *lasting, *limit, *faults)
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -105,7 +108,11 @@ func runCost(ctx context.Context, args []string) error {
 	if out, err := exec.CommandContext(ctx, "gcc", "-O2", "-pthread", "-o", share, source).CombinedOutput(); err != nil {
 		return fmt.Errorf("building %s: %w\n%s", source, err, out)
 	}
-	worker, err := startWorker(ctx, share, "steady", *loops)
+	mode, unit := "steady", "lock"
+	if *faults {
+		mode, unit = "faults", "fault"
+	}
+	worker, err := startWorker(ctx, share, mode, *loops)
 	if err != nil {
 		return err
 	}
@@ -115,7 +122,7 @@ func runCost(ctx context.Context, args []string) error {
 		return err
 	}
 	defer speed.stop()
-	r := costReport{Time: time.Now().UTC().Truncate(time.Second), Nothing: *nothing, Loops: *loops,
+	r := costReport{Time: time.Now().UTC().Truncate(time.Second), Nothing: *nothing, Faults: *faults, Loops: *loops,
 		For: lasting.String(), Rest: rest.String(), Limit: *limit}
 	var u unix.Utsname
 	var mask unix.CPUSet
@@ -124,7 +131,8 @@ func runCost(ctx context.Context, args []string) error {
 	}
 	r.Kernel, r.CPUs = unix.ByteSliceToString(u.Release[:]), mask.Count()
 	argv := []string{self, "cost", "--for", lasting.String(),
-		"--limit", strconv.FormatFloat(*limit, 'g', -1, 64), "--pid", strconv.Itoa(worker.cmd.Process.Pid)}
+		"--limit", strconv.FormatFloat(*limit, 'g', -1, 64), "--pid", strconv.Itoa(worker.cmd.Process.Pid),
+		"--faults=" + strconv.FormatBool(*faults)}
 	if *nothing {
 		argv = []string{"sleep", strconv.FormatFloat(lasting.Seconds(), 'g', -1, 64)}
 	}
@@ -191,13 +199,13 @@ func runCost(ctx context.Context, args []string) error {
 		unit string
 		what string
 	}{
-		{r.CPU, "%", "more CPU time for a lock while observed"},
+		{r.CPU, "%", "more CPU time for a " + unit + " while observed"},
 		{r.Raw, "%", "the same, whatever the speed of the CPUs"},
 		{r.Said, "%", "by what detect says"},
-		{r.Speed, "%", "fewer locks in the same time, with the CPU time of cosched"},
+		{r.Speed, "%", "fewer " + unit + "s in the same time, with the CPU time of cosched"},
 		{r.Own, "%", "of one CPU used by cosched"},
-		{r.Rate, " ", "locks a second while observed"},
-		{r.Each, " ", "locks per second of CPU time while observed"},
+		{r.Rate, " ", unit + "s a second while observed"},
+		{r.Each, " ", unit + "s per second of CPU time while observed"},
 	} {
 		digits := 1
 		if line.unit == " " {
@@ -210,8 +218,8 @@ func runCost(ctx context.Context, args []string) error {
 
 // observe does what cosched detect does, but for looking for groups in what it saw. That
 // comes after it, and on a busy machine would take longer.
-func observe(ctx context.Context, pid int, lasting time.Duration, limit float64) error {
-	c, err := detect.Open(limit/100, false)
+func observe(ctx context.Context, pid int, lasting time.Duration, limit float64, faults bool) error {
+	c, err := detect.Open(limit/100, faults)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@
  *                        how often locks were taken, and the CPU time it took in us
  *   share steady LOOPS MS  the same as many, until nobody reads what it prints each MS: the
  *                        time, how often locks were taken until then, and the CPU time, in ns
+ *   share faults LOOPS MS  the same of page faults, by 8 groups of 4 threads that share memory
  *   share speed BURST MS prints the same of loops that take no lock: a thread on each CPU works
  *                        now and then, BURST loops
  */
@@ -251,6 +252,36 @@ static int new_memory(size_t pages)
 	return fd;
 }
 
+#define FAULT_PAGES	256
+
+static int memories[GROUPS];
+
+/* Faults on each page of its group's memory, where only it has that, again and again. */
+static void *in_memory(void *arg)
+{
+	long nr = (long)arg;
+	char *memory = map_pages(memories[nr / WORKERS], FAULT_PAGES, PROT_READ | PROT_WRITE);
+
+	be('w', nr / WORKERS);
+	for (uint64_t n = 0;; n++) {
+		memory[n % FAULT_PAGES * PAGE] = 1;
+		work();
+		__atomic_store_n(&taken[nr].n, n + 1, __ATOMIC_RELAXED);
+		if (n % FAULT_PAGES == FAULT_PAGES - 1) {
+			check(!madvise(memory, FAULT_PAGES * PAGE, MADV_DONTNEED), "madvise");
+			usleep(1000);
+		}
+	}
+	return NULL;
+}
+
+static void run_faults(long every)
+{
+	for (int i = 0; i < GROUPS; i++)
+		memories[i] = new_memory(FAULT_PAGES);
+	run_threads(in_memory, GROUPS * WORKERS, 0, every);
+}
+
 /* Each process faults once on each page: there are so many that it does until the end. */
 static void run_memory(int groups)
 {
@@ -421,6 +452,10 @@ int main(int argc, char **argv)
 		loops = atol(argv[2]);
 		cpu_ns = UINT64_MAX;
 		run_threads(in_group, MANY * WORKERS, 0, atol(argv[3]));
+	} else if (!strcmp(argv[1], "faults") && argc == 4) {
+		loops = atol(argv[2]);
+		cpu_ns = UINT64_MAX;
+		run_faults(atol(argv[3]));
 	} else if (!strcmp(argv[1], "speed") && argc == 4) {
 		loops = atol(argv[2]);
 		cpus = sysconf(_SC_NPROCESSORS_CONF);
