@@ -49,7 +49,7 @@ func runTest(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("coslab test", flag.ContinueOnError)
 	base := fs.String("base", kbuild.DefaultBase, "Linux `version` to test on")
 	pattern := fs.String("run", "", "only checks, kernels and Go tests whose name matches this `regexp`; Go tests\nare matched by the name of the top-level function alone")
-	integration := fs.Bool("integration", false, "instead, the tests with real software in guests of Debian: kernel/integration,\nimage/SUITE and tests/TestIntegration...; --run then matches what follows that")
+	integration := fs.Bool("integration", false, "instead, the tests with real software in guests of Debian: kernel/integration,\nimage/SUITE, contrib/NAME and tests/TestIntegration...; --run then matches what follows that")
 	fs.Usage = func() {
 		fmt.Fprint(fs.Output(), testUsage)
 		fs.PrintDefaults()
@@ -121,6 +121,12 @@ func runIntegration(ctx context.Context, o kbuild.Options, pattern string) error
 			_, err := debian.Image(ctx, suite, o.Out)
 			return err
 		}, imageTimeout})
+	}
+	for _, name := range kbuild.Contribs() {
+		checks = append(checks, check{"contrib/" + name, func(ctx context.Context) error {
+			_, err := kbuild.BuildContrib(ctx, name, o)
+			return err
+		}, buildTimeout})
 	}
 	var t tally
 	if err := t.runChecks(ctx, checks, nil); err != nil {

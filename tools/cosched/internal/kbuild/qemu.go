@@ -212,36 +212,11 @@ func (b *qemuBuilder) wheels(ctx context.Context, src, venv string) error {
 // mirror that this system uses, and returns its .dsc.
 func (b *qemuBuilder) fetch(ctx context.Context) (string, error) {
 	remedy := fmt.Sprintf("set %s to the .dsc file of Debian %s's source package qemu %s", qemuSourceEnv, qemuSuite, qemuBase)
-	uri, err := Mirror(ctx)
-	if err != nil {
-		return "", fmt.Errorf("%w; %s", err, remedy)
-	}
-	apt := filepath.Join(b.base, "apt")
-	for _, d := range []string{"lists/partial", "cache/archives/partial", "sources", "packages"} {
-		if err := os.MkdirAll(filepath.Join(apt, d), 0o755); err != nil {
-			return "", err
-		}
-	}
-	entry := fmt.Sprintf("Types: deb-src\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: /usr/share/keyrings/debian-archive-keyring.gpg\n", uri, qemuSuite)
-	if err := os.WriteFile(filepath.Join(apt, "sources", "qemu.sources"), []byte(entry), 0o644); err != nil {
-		return "", err
-	}
 	fmt.Fprintf(b.out, "qemu: fetching the source package of QEMU %s\n", qemuBase)
-	options := []string{
-		"-q", "-o", "Dir::State::lists=" + filepath.Join(apt, "lists"), "-o", "Dir::Cache=" + filepath.Join(apt, "cache"),
-		"-o", "Dir::Etc::SourceList=/dev/null", "-o", "Dir::Etc::SourceParts=" + filepath.Join(apt, "sources"),
-		"-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=3",
+	if err := b.aptSource(ctx, qemuSuite, "qemu"); err != nil {
+		return "", fmt.Errorf("%w\nor %s", err, remedy)
 	}
-	for _, args := range [][]string{{"update"}, {"source", "--download-only", "--only-source", "qemu"}} {
-		cmd := exec.CommandContext(ctx, "apt-get", slices.Concat(options, args)...)
-		cmd.Dir = filepath.Join(apt, "packages")
-		cmd.Env = append(os.Environ(), "LC_ALL=C")
-		killGroup(cmd)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("apt-get %s: %w\n%s\nor %s", strings.Join(args, " "), err, out, remedy)
-		}
-	}
-	found, err := filepath.Glob(filepath.Join(apt, "packages", "qemu_"+qemuBase+".*.dsc"))
+	found, err := filepath.Glob(filepath.Join(b.base, "apt", "packages", "qemu_"+qemuBase+".*.dsc"))
 	if err != nil {
 		return "", err
 	}
@@ -250,6 +225,40 @@ func (b *qemuBuilder) fetch(ctx context.Context) (string, error) {
 	}
 	// What apt fetched last.
 	return slices.MaxFunc(found, func(x, y string) int { return cmp.Compare(modTime(x), modTime(y)) }), nil
+}
+
+// aptSource downloads the newest source package of a Debian release, from the mirror that
+// this system uses, to apt/packages below the builder's directory.
+func (b *builder) aptSource(ctx context.Context, suite, name string) error {
+	uri, err := Mirror(ctx)
+	if err != nil {
+		return err
+	}
+	apt := filepath.Join(b.base, "apt")
+	for _, d := range []string{"lists/partial", "cache/archives/partial", "sources", "packages"} {
+		if err := os.MkdirAll(filepath.Join(apt, d), 0o755); err != nil {
+			return err
+		}
+	}
+	entry := fmt.Sprintf("Types: deb-src\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: /usr/share/keyrings/debian-archive-keyring.gpg\n", uri, suite)
+	if err := os.WriteFile(filepath.Join(apt, "sources", name+".sources"), []byte(entry), 0o644); err != nil {
+		return err
+	}
+	options := []string{
+		"-q", "-o", "Dir::State::lists=" + filepath.Join(apt, "lists"), "-o", "Dir::Cache=" + filepath.Join(apt, "cache"),
+		"-o", "Dir::Etc::SourceList=/dev/null", "-o", "Dir::Etc::SourceParts=" + filepath.Join(apt, "sources"),
+		"-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=3",
+	}
+	for _, args := range [][]string{{"update"}, {"source", "--download-only", "--only-source", name}} {
+		cmd := exec.CommandContext(ctx, "apt-get", slices.Concat(options, args)...)
+		cmd.Dir = filepath.Join(apt, "packages")
+		cmd.Env = append(os.Environ(), "LC_ALL=C")
+		killGroup(cmd)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("apt-get %s: %w\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	return nil
 }
 
 func modTime(path string) int64 {
