@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"cosched.io/cosched/internal/debian"
+	"cosched.io/cosched/internal/kbuild"
 	"cosched.io/cosched/internal/vm"
 )
 
@@ -53,6 +54,25 @@ func eachSuite(t *testing.T, f func(t *testing.T, suite string)) {
 			})
 		}
 	})
+}
+
+// contrib builds a program of Debian 13 with the series in contrib/NAME, and gives what puts
+// it into a guest in the place of Debian's.
+func contrib(t *testing.T, name string) func(*vm.Config) {
+	t.Helper()
+	built, err := kbuild.BuildContrib(t.Context(), name, kbuild.Options{Root: root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := built.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(c *vm.Config) {
+		for _, path := range files {
+			c.Files = append(c.Files, vm.File{Path: path, Host: filepath.Join(built.Root, path)})
+		}
+	}
 }
 
 // share builds the program whose threads and locks are known.
