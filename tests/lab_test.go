@@ -153,7 +153,7 @@ func modelled(t *testing.T, model, program, script string) (string, *lab.Report)
 // Each cluster is counted by itself: what two of the same size and kind do is alike and
 // together nearly all, and what one does alone on a machine leaves the rest of it idle.
 func TestModelCountsClusters(t *testing.T) {
-	_, r := modelled(t, "cascade-lake", "warehouse", "warehouse --model --warehouses 2 --workers 8 --busy 0 --locks 64 --records 512 --warmup 20 --time 20")
+	_, r := modelled(t, "cascade-lake", "warehouse", "warehouse --model --warehouses 2 --workers 8 --busy 0 --locks 64 --records 512 --warmup 150 --time 150")
 	if len(r.Clusters) != 2 {
 		t.Fatalf("%d clusters were counted, not 2", len(r.Clusters))
 	}
@@ -161,18 +161,24 @@ func TestModelCountsClusters(t *testing.T) {
 	if part := float64(a.Insns+b.Insns) / float64(r.Total.Insns); part < 0.9 || part > 1 {
 		t.Errorf("two clusters have %.3f of all instructions", part)
 	}
-	if ratio := float64(a.Accesses) / float64(b.Accesses); ratio < 0.8 || ratio > 1.25 {
-		t.Errorf("one of two equal clusters has %.2f times the accesses of the other", ratio)
+	// Where they run is not even for a few milliseconds.
+	ratio := float64(a.Accesses) / float64(b.Accesses)
+	t.Logf("one of two equal clusters has %.2f times the accesses of the other", ratio)
+	if ratio < 0.8 || ratio > 1.25 {
+		t.Error("that is not equal")
 	}
-	// Twice as many as CPUs: one on each, and the kernel may leave two on one for 100 ms.
-	if idle := float64(r.Total.IdleNS) / float64(r.RegionNS) / 8; idle > 0.05 {
-		t.Errorf("16 threads that never sleep leave %.3f of 8 CPUs idle", idle)
+	// None waits for a lock of another, and there are twice as many as CPUs.
+	_, r = modelled(t, "cascade-lake", "warehouse", "warehouse --model --warehouses 16 --workers 1 --busy 0 --locks 64 --records 64 --warmup 20 --time 20")
+	idle := float64(r.Total.IdleNS) / float64(r.RegionNS) / 8
+	t.Logf("16 threads that never sleep leave %.3f of 8 CPUs idle", idle)
+	if idle > 0.05 {
+		t.Error("that is not what they do")
 	}
 	_, r = modelled(t, "cascade-lake", "warehouse", "warehouse --model --warehouses 1 --workers 1 --busy 0 --warmup 20 --time 20")
 	if len(r.Clusters) != 1 {
 		t.Fatalf("%d clusters were counted, not 1", len(r.Clusters))
 	}
-	if idle := float64(r.Total.IdleNS) / float64(r.RegionNS); idle < 6.8 || idle > 7.2 {
+	if idle = float64(r.Total.IdleNS) / float64(r.RegionNS); idle < 6.8 || idle > 7.2 {
 		t.Errorf("one thread on 8 CPUs leaves %.2f of them idle", idle)
 	}
 	// It executes, waits for memory and spins, a nanosecond for each instruction.
