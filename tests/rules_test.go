@@ -47,12 +47,6 @@ func parseFigures(out []byte) figures {
 // its tests a subtest, and returns its figures.
 func placement(t *testing.T, program string, seed uint64, c vm.Config, maySkip ...string) figures {
 	t.Helper()
-	return judged(t, program, seed, c, nil, maySkip...)
-}
-
-// judged is placement where judge may change results before they count.
-func judged(t *testing.T, program string, seed uint64, c vm.Config, judge func(*ktapReport, figures), maySkip ...string) figures {
-	t.Helper()
 	path := filepath.Join(programs(t, "selftests"), "test_cosched_"+program)
 	c.Command = append([]string{path}, c.Command...)
 	c.Name = t.Name()
@@ -68,9 +62,6 @@ func judged(t *testing.T, program string, seed uint64, c vm.Config, judge func(*
 	}
 	// Also of a guest that came to no end: the results until then say where it was.
 	report := parseKTAP(string(res.Stdout))
-	if judge != nil {
-		judge(&report, parseFigures(res.Stdout))
-	}
 	report.each(t, maySkip...)
 	if err != nil {
 		t.Fatal(err)

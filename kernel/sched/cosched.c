@@ -64,9 +64,9 @@
  * tick: cosched_tick(). A running stray returns when a home CPU is durably
  *	idle, else it swaps places with a task that runs at home without being
  *	at home there. A task whose CPU others wait for leaves it for a durably
- *	idle one, of a cheaper domain if it is at home now. The balancer would do
- *	that too, only later: it waits for utilisation, which takes 100 ms to
- *	grow, and longer still after a while with nothing to do. All of this
+ *	idle one. The balancer would do that too, only later: it waits for
+ *	utilisation, which takes 100 ms to grow, and longer still after a while
+ *	with nothing to do. All of this
  *	needs stopper threads, so the work is done by the task itself in a task
  *	work when it next returns to user mode.
  *
@@ -906,9 +906,10 @@ static bool cosched_cpu_idle(struct task_struct *p, int cpu)
 static bool cosched_idle_since_look(int cpu)
 {
 	u64 since = READ_ONCE(cpu_rq(cpu)->idle_stamp);
+	/* Negative where its clock is behind, which went idle this moment. */
+	s64 idle = sched_clock_cpu(cpu) - since;
 
-	return since && (s64)(sched_clock_cpu(cpu) - since) >=
-			jiffies_to_nsecs(COSCHED_LOOK_INTERVAL);
+	return since && idle >= (s64)jiffies_to_nsecs(COSCHED_LOOK_INTERVAL);
 }
 
 /*
@@ -1137,7 +1138,6 @@ enum cosched_leaver {
 	COSCHED_WAKING,		/* scans as many CPUs as select_idle_sibling(), those of an LLC */
 	COSCHED_NEW,		/* forked or exec'ed: all, as sched_balance_find_dst_cpu() */
 	COSCHED_CROWDED,	/* running: all, and goes only where it is durably idle */
-	COSCHED_CROWDED_STRAY,	/* the same, but is outside already: no weights apply */
 };
 
 /*
@@ -1145,6 +1145,10 @@ enum cosched_leaver {
  * the nearest on: the rest of @anchor's LLC, then by sched domain levels. Where
  * the CPUs to scan are used up, one of each further domain is looked at: the
  * first ones may be full of tasks that came a moment ago, with no load yet.
+ *
+ * A CPU that is durably idle is left so by no weights (rule 7). As they compare means,
+ * the last CPUs of a large domain would wait for the balancer: four of 22 did, with as
+ * many tasks too many at a home of 22, for 400 ms.
  */
 static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
 			      struct cosched_home *home, int anchor, enum cosched_leaver who,
@@ -1175,14 +1179,14 @@ static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
 
 			if (done && cpumask_test_cpu(llc, done))
 				continue;
-			if (!cosched_llc_cheaper(cl, home, asker, llc, &load, &nr) &&
-			    who != COSCHED_CROWDED_STRAY)
+			if (who != COSCHED_CROWDED &&
+			    !cosched_llc_cheaper(cl, home, asker, llc, &load, &nr))
 				continue;
 			/* What idles for a moment there goes to those who are there. */
 			if (brief && cosched_busy(load, nr))
 				continue;
 			s.limit = max(budget, 1);
-			s.durable = who >= COSCHED_CROWDED;
+			s.durable = who == COSCHED_CROWDED;
 			/* Not all from the same one on: several look at the same time. */
 			cosched_scan(p, span, home_mask(home),
 				     cpumask_nth(p->pid % cpumask_weight(span), span), &s);
@@ -1191,7 +1195,7 @@ static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
 				*reason = COSCHED_SPILL;
 				return s.idle;
 			}
-			if (who >= COSCHED_CROWDED)
+			if (who == COSCHED_CROWDED)
 				continue;
 			/* To queue there, the domain has to be cheaper with the task in it. */
 			load += READ_ONCE(p->se.avg.runnable_avg);
@@ -1647,8 +1651,7 @@ static int cosched_way_out(struct task_struct *p, struct cosched_cluster *cl,
 	p->cosched_look_util = 0;
 	if (!lasting)
 		return -1;
-	return cosched_leave_home(p, cl, home, src, cpumask_test_cpu(src, home_mask(home)) ?
-				  COSCHED_CROWDED : COSCHED_CROWDED_STRAY, &reason);
+	return cosched_leave_home(p, cl, home, src, COSCHED_CROWDED, &reason);
 }
 
 /*

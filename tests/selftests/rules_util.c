@@ -595,6 +595,24 @@ int ru_count(const struct ru_trace *t, const struct ru_gang *g, const char *name
 	return ru_count_to(t, g, name, reason, NULL);
 }
 
+static bool migration(const struct ru_event *e, const struct ru_gang *g)
+{
+	return !strcmp(e->name, "sched_migrate_task") && ru_member(g, e->pid);
+}
+
+int ru_moves_into(const struct ru_trace *t, const struct ru_gang *g, const cpu_set_t *set)
+{
+	int i, n = 0;
+
+	for (i = 0; i < t->n; i++) {
+		const struct ru_event *e = &t->event[i];
+
+		if (migration(e, g) && !CPU_ISSET(e->src, set) && CPU_ISSET(e->dst, set))
+			n++;
+	}
+	return n;
+}
+
 int ru_domain_moves(const struct ru_trace *t, const struct ru_gang *g, uint64_t since)
 {
 	const struct ru_topo *topo = ru_topo();
@@ -603,8 +621,8 @@ int ru_domain_moves(const struct ru_trace *t, const struct ru_gang *g, uint64_t 
 	for (i = 0; i < t->n; i++) {
 		const struct ru_event *e = &t->event[i];
 
-		if (e->ns >= since && !strcmp(e->name, "sched_migrate_task") &&
-		    ru_member(g, e->pid) && topo->llc_of[e->src] != topo->llc_of[e->dst])
+		if (e->ns >= since && migration(e, g) &&
+		    topo->llc_of[e->src] != topo->llc_of[e->dst])
 			n++;
 	}
 	return n;

@@ -150,6 +150,8 @@ int ru_count(const struct ru_trace *t, const struct ru_gang *g, const char *name
 /* Of these, those whose destination is in the set. */
 int ru_count_to(const struct ru_trace *t, const struct ru_gang *g, const char *name,
 		const char *reason, const cpu_set_t *set);
+/* Migrations of the gang into the set from elsewhere. */
+int ru_moves_into(const struct ru_trace *t, const struct ru_gang *g, const cpu_set_t *set);
 /* Migrations of the gang from one LLC domain to another since a time. */
 int ru_domain_moves(const struct ru_trace *t, const struct ru_gang *g, uint64_t since);
 
