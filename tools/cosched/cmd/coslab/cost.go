@@ -52,6 +52,7 @@ type costReport struct {
 	For     string      `json:"for"`
 	Rest    string      `json:"rest"`
 	Limit   float64     `json:"limit_percent"`
+	Watched watched     `json:"watched"`
 	CPU     cost.Median `json:"cpu_percent"`
 	Raw     cost.Median `json:"raw_cpu_percent"`
 	Speed   cost.Median `json:"speed_percent"`
@@ -60,6 +61,13 @@ type costReport struct {
 	Rate    cost.Median `json:"work_per_second"`
 	Each    cost.Median `json:"work_per_cpu_second"`
 	Pairs   []cost.Pair `json:"pairs"`
+}
+
+// watched is what detect saw happen.
+type watched struct {
+	LockCalls   uint64 `json:"lock_calls"`
+	SystemCalls uint64 `json:"system_calls"`
+	PageFaults  uint64 `json:"page_faults"`
 }
 
 func runCost(ctx context.Context, args []string) error {
@@ -142,11 +150,14 @@ func runCost(ctx context.Context, args []string) error {
 		if err := pause(ctx, *rest/2+rand.N(*rest)); err != nil {
 			return err
 		}
-		l, err := look(ctx, argv, !*nothing)
+		l, saw, err := look(ctx, argv, !*nothing)
 		if err != nil {
 			return err
 		}
 		list = append(list, l)
+		r.Watched.LockCalls += saw.LockCalls
+		r.Watched.SystemCalls += saw.SystemCalls
+		r.Watched.PageFaults += saw.PageFaults
 		if !*asJSON {
 			fmt.Fprintf(os.Stderr, "\rlook %d of %d", i+1, *looks)
 		}
@@ -194,6 +205,7 @@ func runCost(ctx context.Context, args []string) error {
 		return printJSON(os.Stdout, r)
 	}
 	fmt.Printf("%d looks of %s, %s between; Linux %s, %d CPUs; medians, with their intervals of 95 %%\n", len(r.Pairs), r.For, r.Rest, r.Kernel, r.CPUs)
+	fmt.Printf("detect saw %d lock calls, %d system calls, %d page faults\n", r.Watched.LockCalls, r.Watched.SystemCalls, r.Watched.PageFaults)
 	for _, line := range []struct {
 		m    cost.Median
 		unit string
@@ -255,32 +267,33 @@ func monotonic() (time.Duration, error) {
 	return time.Duration(ts.Nano()), err
 }
 
-// look runs who observes.
-func look(ctx context.Context, argv []string, says bool) (l cost.Look, err error) {
+// look runs who observes; saw is what that prints, if it says anything.
+func look(ctx context.Context, argv []string, says bool) (l cost.Look, saw watched, err error) {
 	if l.From, err = monotonic(); err != nil {
-		return l, err
+		return l, saw, err
 	}
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		return l, fmt.Errorf("%v: %w\n%s", argv, err, stderr.Bytes())
+		return l, saw, fmt.Errorf("%v: %w\n%s", argv, err, stderr.Bytes())
 	}
 	if l.To, err = monotonic(); err != nil {
-		return l, err
+		return l, saw, err
 	}
 	l.Own = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	if !says {
-		return l, nil
+		return l, saw, nil
 	}
-	var said struct {
+	said := struct {
+		*watched
 		Share float64 `json:"overhead_share"`
-	}
+	}{watched: &saw}
 	if err := json.Unmarshal(stdout.Bytes(), &said); err != nil {
-		return l, fmt.Errorf("%v: %w", argv, err)
+		return l, saw, fmt.Errorf("%v: %w", argv, err)
 	}
 	l.Said = said.Share
-	return l, nil
+	return l, saw, nil
 }
 
 // worker is the program that is observed, and what it reports.

@@ -12,6 +12,10 @@ import (
 // not get a CPU when it is time to take the probes away would leave them in place at the
 // cost of everybody. It is best effort: where it is not allowed, what is spent too much
 // now is not spent later.
+//
+// Not SCHED_FIFO: threads of the Go runtime wait for one another in loops that do not sleep,
+// for ever if the one that is waited for queues for the same CPU. With SCHED_RR it has
+// its turn after sched_rr_timeslice_ms, 100 by default.
 func hurry() {
 	entries, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -19,7 +23,7 @@ func hurry() {
 	}
 	for _, e := range entries {
 		if tid, err := strconv.Atoi(e.Name()); err == nil {
-			attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
+			attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1}
 			if unix.SchedSetAttr(tid, &attr, 0) != nil {
 				_ = unix.Setpriority(unix.PRIO_PROCESS, tid, -20)
 			}
