@@ -90,14 +90,8 @@ func BuildContrib(ctx context.Context, name string, o Options) (*Contrib, error)
 		return built, nil
 	}
 	t := &tree{pristine: src, dir: filepath.Join(b.base, "tree"), root: b.opt.Root, product: b.name, base: b.upstream, patches: b.patches}
-	want, err := t.want(ctx)
-	if err != nil {
+	if err := t.patched(ctx); err != nil {
 		return nil, err
-	}
-	if !t.current(want) {
-		if err := t.update(ctx, want); err != nil {
-			return nil, err
-		}
 	}
 	return built, b.compile(ctx, t, dir)
 }

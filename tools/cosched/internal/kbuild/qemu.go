@@ -81,14 +81,8 @@ func BuildQEMU(ctx context.Context, o Options) (*QEMU, error) {
 		return nil, err
 	}
 	t := &tree{pristine: src, dir: filepath.Join(b.base, "tree"), root: b.opt.Root, product: "QEMU", base: qemuBase, patches: b.patches}
-	want, err := t.want(ctx)
-	if err != nil {
+	if err := t.patched(ctx); err != nil {
 		return nil, err
-	}
-	if !t.current(want) {
-		if err := t.update(ctx, want); err != nil {
-			return nil, err
-		}
 	}
 	if err := b.compile(ctx, t); err != nil {
 		return nil, err

@@ -53,6 +53,16 @@ func (t *tree) current(want map[string][]byte) bool {
 	return state.Complete && state.Pristine == t.pristine.dir && state.Hash == hashWant(want)
 }
 
+// patched makes the tree the pristine source with the series applied. Who calls holds the
+// lock of whatever is built from it.
+func (t *tree) patched(ctx context.Context) error {
+	want, err := t.want(ctx)
+	if err != nil || t.current(want) {
+		return err
+	}
+	return t.update(ctx, want)
+}
+
 // update makes the tree the pristine source with the files of want on top,
 // touching only files whose content changes.
 func (t *tree) update(ctx context.Context, want map[string][]byte) error {
