@@ -85,6 +85,10 @@ lab: coslab ## build QEMU with parallel virtual time, for exact and repeatable g
 demo: coslab ## watch clusters keep their home on 16 CPUs
 	@$(COSLAB) demo
 
+.PHONY: fuzz
+fuzz: coslab ## feed each parser what it does not expect, FOR=20s each; RUN=REGEXP for some
+	@$(COSLAB) fuzz --for $(or $(FOR),20s) $(if $(RUN),--run '$(RUN)')
+
 .PHONY: detect-cost
 detect-cost: coslab ## measure from outside what cosched detect costs a program, as root; 5 minutes, results in out/detect-cost.json
 	@mkdir -p out
