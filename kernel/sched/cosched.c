@@ -64,7 +64,8 @@
  * tick: cosched_tick(). A running stray returns when a home CPU is durably
  *	idle, else it swaps places with a task that runs at home without being
  *	at home there. A task whose CPU others wait for leaves it for a durably
- *	idle one. The balancer would do that too, only later: it waits for
+ *	idle one, of a cheaper domain if it is at home now, or that nobody has used
+ *	for four looks. The balancer would do that too, only later: it waits for
  *	utilisation, which takes 100 ms to grow, and longer still after a while
  *	with nothing to do. All of this
  *	needs stopper threads, so the work is done by the task itself in a task
@@ -871,7 +872,7 @@ struct cosched_scan {
 	unsigned long	load;		/* and its runnable average */
 	unsigned int	nr_scanned;
 	unsigned int	limit;		/* not more than that */
-	bool		durable;	/* idle means durably so */
+	unsigned int	looks;		/* idle means durably so, and for that many looks */
 };
 
 #define COSCHED_SCAN_INIT	{ .idle = -1, .rank = -1, .queue = -1, .limit = UINT_MAX }
@@ -902,14 +903,17 @@ static bool cosched_cpu_idle(struct task_struct *p, int cpu)
  */
 #define COSCHED_LOOK_INTERVAL		msecs_to_jiffies(4)
 
-/* Has @cpu been idle since a running task could have looked at it last? */
-static bool cosched_idle_since_look(int cpu)
+/* So many times as long a CPU idles that nobody needs, whatever weights say of its domain. */
+#define COSCHED_LOOKS_UNUSED		4
+
+/* Has @cpu been idle for as long as a running task takes for that many looks? */
+static bool cosched_idle_for(int cpu, unsigned int looks)
 {
 	u64 since = READ_ONCE(cpu_rq(cpu)->idle_stamp);
 	/* Negative where its clock is behind, which went idle this moment. */
 	s64 idle = sched_clock_cpu(cpu) - since;
 
-	return since && idle >= (s64)jiffies_to_nsecs(COSCHED_LOOK_INTERVAL);
+	return since && idle >= (s64)jiffies_to_nsecs(looks * COSCHED_LOOK_INTERVAL);
 }
 
 /*
@@ -931,7 +935,7 @@ static bool cosched_durably_idle(struct task_struct *p, int cpu, unsigned long *
 		return false;
 	if (fits_capacity(*util + READ_ONCE(p->se.avg.util_avg), rq->cpu_capacity))
 		return true;
-	if (cosched_idle_since_look(cpu))
+	if (cosched_idle_for(cpu, 1))
 		return true;
 	if (p->cosched_look_cpu != cpu ||
 	    time_before(jiffies, p->cosched_look + COSCHED_LOOK_INTERVAL))
@@ -976,7 +980,8 @@ static void cosched_scan(struct task_struct *p, const struct cpumask *span,
 		if (s->nr_scanned++ == s->limit)
 			return;
 		if (cosched_cpu_idle(p, cpu) &&
-		    (!s->durable || cosched_durably_idle(p, cpu, &load))) {
+		    (!s->looks || cosched_durably_idle(p, cpu, &load)) &&
+		    (s->looks <= 1 || cosched_idle_for(cpu, s->looks))) {
 			int rank = cpus_share_cache(cpu, warm) << 2 | cosched_core_idle(cpu) << 1 |
 				   cpus_share_resources(cpu, warm);
 
@@ -1138,6 +1143,7 @@ enum cosched_leaver {
 	COSCHED_WAKING,		/* scans as many CPUs as select_idle_sibling(), those of an LLC */
 	COSCHED_NEW,		/* forked or exec'ed: all, as sched_balance_find_dst_cpu() */
 	COSCHED_CROWDED,	/* running: all, and goes only where it is durably idle */
+	COSCHED_CROWDED_STRAY,	/* the same, but is outside already: no weights apply */
 };
 
 /*
@@ -1146,9 +1152,10 @@ enum cosched_leaver {
  * the CPUs to scan are used up, one of each further domain is looked at: the
  * first ones may be full of tasks that came a moment ago, with no load yet.
  *
- * A CPU that is durably idle is left so by no weights (rule 7). As they compare means,
- * the last CPUs of a large domain would wait for the balancer: four of 22 did, with as
- * many tasks too many at a home of 22, for 400 ms.
+ * Who runs on a crowded CPU goes to one that is durably idle, and by no weights is one
+ * left idle that nobody has used for a while (rule 7). As they compare means, the last CPUs
+ * of a large domain would wait for the balancer: four of 22 did, with as many tasks too
+ * many at a home of 22, for 400 ms.
  */
 static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
 			      struct cosched_home *home, int anchor, enum cosched_leaver who,
@@ -1176,17 +1183,20 @@ static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
 			struct cosched_scan s = COSCHED_SCAN_INIT;
 			unsigned long load;
 			unsigned int nr;
+			bool cheaper;
 
 			if (done && cpumask_test_cpu(llc, done))
 				continue;
-			if (who != COSCHED_CROWDED &&
-			    !cosched_llc_cheaper(cl, home, asker, llc, &load, &nr))
+			cheaper = cosched_llc_cheaper(cl, home, asker, llc, &load, &nr);
+			if (!cheaper && who < COSCHED_CROWDED)
 				continue;
 			/* What idles for a moment there goes to those who are there. */
 			if (brief && cosched_busy(load, nr))
 				continue;
 			s.limit = max(budget, 1);
-			s.durable = who == COSCHED_CROWDED;
+			if (who >= COSCHED_CROWDED)
+				s.looks = cheaper || who == COSCHED_CROWDED_STRAY ?
+					  1 : COSCHED_LOOKS_UNUSED;
 			/* Not all from the same one on: several look at the same time. */
 			cosched_scan(p, span, home_mask(home),
 				     cpumask_nth(p->pid % cpumask_weight(span), span), &s);
@@ -1195,7 +1205,7 @@ static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
 				*reason = COSCHED_SPILL;
 				return s.idle;
 			}
-			if (who == COSCHED_CROWDED)
+			if (who >= COSCHED_CROWDED)
 				continue;
 			/* To queue there, the domain has to be cheaper with the task in it. */
 			load += READ_ONCE(p->se.avg.runnable_avg);
@@ -1338,7 +1348,7 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 		cpu = prev;
 		goto out;
 	}
-	s.durable = stays && !brief;
+	s.looks = stays && !brief ? 1 : 0;
 	cosched_scan(p, home_mask(home), NULL, target, &s);
 	if (s.idle >= 0) {
 		cpu = s.idle;
@@ -1651,7 +1661,8 @@ static int cosched_way_out(struct task_struct *p, struct cosched_cluster *cl,
 	p->cosched_look_util = 0;
 	if (!lasting)
 		return -1;
-	return cosched_leave_home(p, cl, home, src, COSCHED_CROWDED, &reason);
+	return cosched_leave_home(p, cl, home, src, cpumask_test_cpu(src, home_mask(home)) ?
+				  COSCHED_CROWDED : COSCHED_CROWDED_STRAY, &reason);
 }
 
 /*
