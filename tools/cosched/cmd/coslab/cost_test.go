@@ -23,6 +23,9 @@ func TestCost(t *testing.T) {
 	// Not in this process, which would hurry from then on, and with it what it starts.
 	self := strconv.Itoa(os.Getpid())
 	if out, err := exec.Command(coslab, "cost", "--for", "100ms", "--pid", self).CombinedOutput(); err != nil {
+		if detect := exec.Command("go", "run", "../cosched", "detect", "--", "true"); detect.Run() == nil {
+			t.Fatalf("cosched detect can observe here, coslab cost cannot: %v: %s", err, out)
+		}
 		t.Skipf("this machine cannot observe: %v: %s", err, out)
 	}
 	for _, test := range []struct {
