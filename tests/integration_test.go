@@ -27,7 +27,13 @@ const debianTimeout = 25 * time.Minute
 // exits with a status other than 0 fails the test.
 func inDebian(t *testing.T, suite, script string, change ...func(*vm.Config)) string {
 	t.Helper()
-	image, err := debian.Image(t.Context(), suite, os.Stderr)
+	return inDebianWith(t, suite, nil, script, change...)
+}
+
+// inDebianWith is inDebian with more packages of Debian.
+func inDebianWith(t *testing.T, suite string, packages []string, script string, change ...func(*vm.Config)) string {
+	t.Helper()
+	image, err := debian.ImageWith(t.Context(), suite, packages, os.Stderr)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,6 +32,7 @@ type Host struct {
 	Proc   string
 	Etc    string // files of the administrator
 	Run    string // files until the next boot
+	Syslog string // socket of the system's log, none if empty
 	Root   bool
 	// Writable reports whether the user may write to a file or directory.
 	Writable func(path string) bool
@@ -42,7 +43,7 @@ type Host struct {
 // ThisHost is the machine that the program runs on.
 func ThisHost() Host {
 	return Host{
-		Cgroup: "/sys/fs/cgroup", Sys: "/sys", Proc: "/proc", Etc: "/etc", Run: "/run",
+		Cgroup: "/sys/fs/cgroup", Sys: "/sys", Proc: "/proc", Etc: "/etc", Run: "/run", Syslog: "/dev/log",
 		Root: os.Geteuid() == 0,
 		Writable: func(path string) bool {
 			return unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS) == nil

@@ -133,11 +133,18 @@ func runIntegration(ctx context.Context, o kbuild.Options, pattern string) error
 		fmt.Println(t)
 		return err
 	}
-	if t.failed == 0 {
-		if err := t.goTests(ctx, filepath.Join(o.Root, "tests"), "^TestIntegration.*("+pattern+")", "-tags", "integration"); err != nil {
-			fmt.Println(t)
-			return err
-		}
+	if t.failed > 0 {
+		return t.finish()
+	}
+	before := t
+	if err := t.goTests(ctx, filepath.Join(o.Root, "tests"), "^TestIntegration.*("+pattern+")", "-tags", "integration"); err != nil {
+		fmt.Println(t)
+		return err
+	}
+	if t == before {
+		// What the guests need was only prepared.
+		fmt.Println(t)
+		return fmt.Errorf("--run %s: no test has a name of TestIntegration and something that matches: grep -h ^func.TestIntegration tests/*.go", pattern)
 	}
 	return t.finish()
 }

@@ -2,9 +2,11 @@ package command
 
 import (
 	"bytes"
+	"net"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"cosched.io/cosched"
 	"cosched.io/cosched/internal/coschedtest"
@@ -35,6 +37,11 @@ func TestLibvirtHook(t *testing.T) {
 		}
 		coschedtest.Append(t, filepath.Join(h.Run, "libvirt/qemu/shop.pid"), "4711\n")
 		coschedtest.Append(t, filepath.Join(h.Proc, "4711/cgroup"), "0::/cosched/night/libvirt/emulator\n")
+		h.Syslog = filepath.Join(h.Run, "log")
+		log, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: h.Syslog})
+		if err != nil {
+			t.Fatal(err)
+		}
 		root := New(h)
 		var errs bytes.Buffer
 		root.SetIn(strings.NewReader(tc.xml))
@@ -45,5 +52,20 @@ func TestLibvirtHook(t *testing.T) {
 		if got, err := cosched.Group(filepath.Join(dir, "vcpu0")).Preferred(); err != nil || got.String() != tc.home {
 			t.Errorf("%s: home %q, %v; want %q", tc.name, got, err, tc.home)
 		}
+		// What does not stop the domain is in the system's log: libvirt shows it nowhere.
+		_, says, _ := strings.Cut(tc.says, ": ")
+		logged, patience := tc.says != "" && tc.status == 0, time.Millisecond
+		if logged {
+			patience = 10 * time.Second
+		}
+		if err := log.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+		var text [500]byte
+		n, _ := log.Read(text[:])
+		if logged != (n > 0) || !strings.Contains(string(text[:n]), "cosched-libvirt-hook") && n > 0 || logged && !strings.Contains(string(text[:n]), says) {
+			t.Errorf("%s: logged %q, want %q", tc.name, text[:n], says)
+		}
+		log.Close()
 	}
 }

@@ -2,7 +2,7 @@
 // the mirror that this machine's apt uses.
 //
 // An image has systemd, and the container runtimes and cgroup tools that cosched is used
-// with, as Debian ships them: see Packages. Guests share it: what one writes is in a
+// with, as Debian ships them: see Packages and Machines. Guests share it: what one writes is in a
 // temporary file of QEMU, and nothing of it is kept. Images are cached for a week, so
 // that updates of Debian are met.
 package debian
@@ -18,6 +18,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -53,9 +54,21 @@ const unusedFor = 14 * 24 * time.Hour
 
 var suiteName = regexp.MustCompile(`^[a-z][a-z-]*$`)
 
-// Image gives the path of a suite's image, which it makes if it is not in the cache. out
-// is told of that.
+// Machines are the packages of an image whose guests run virtual machines by libvirt.
+var Machines = []string{
+	"libvirt-daemon-system", "libvirt-daemon-driver-qemu", "libvirt-clients", "qemu-system-x86",
+	// What registers machines, as on most servers
+	"systemd-container",
+}
+
+// Image gives the path of a suite's image with Packages, which it makes if it is not in
+// the cache. out is told of that.
 func Image(ctx context.Context, suite string, out io.Writer) (string, error) {
+	return ImageWith(ctx, suite, nil, out)
+}
+
+// ImageWith is Image with more packages.
+func ImageWith(ctx context.Context, suite string, more []string, out io.Writer) (string, error) {
 	if !suiteName.MatchString(suite) {
 		return "", fmt.Errorf("%q is no suite of Debian, such as %s", suite, strings.Join(Suites, ", "))
 	}
@@ -75,7 +88,8 @@ func Image(ctx context.Context, suite string, out io.Writer) (string, error) {
 	if err := waitLock(ctx, lock); err != nil {
 		return "", err
 	}
-	image := filepath.Join(dir, suite+"-"+key(suite, time.Now())+".ext4")
+	packages := slices.Concat(Packages, more)
+	image := filepath.Join(dir, suite+"-"+key(suite, packages, time.Now())+".ext4")
 	now := time.Now()
 	if _, err := os.Stat(image); err == nil {
 		fmt.Fprintf(out, "debian: the image of %s is up to date\n", suite)
@@ -84,7 +98,7 @@ func Image(ctx context.Context, suite string, out io.Writer) (string, error) {
 	}
 	forget(dir, now)
 	fmt.Fprintf(out, "debian: making an image of %s, 1 to 3 minutes\n", suite)
-	if err := build(ctx, suite, dir, image); err != nil {
+	if err := build(ctx, suite, packages, dir, image); err != nil {
 		return "", err
 	}
 	fmt.Fprintf(out, "debian: made %s in %s\n", image, time.Since(now).Round(time.Second))
@@ -92,9 +106,9 @@ func Image(ctx context.Context, suite string, out io.Writer) (string, error) {
 }
 
 // key is of all that goes into an image, as far as is known before.
-func key(suite string, at time.Time) string {
+func key(suite string, packages []string, at time.Time) string {
 	year, week := at.ISOWeek()
-	h := sha256.Sum256(fmt.Appendf(nil, "%s %d-%d %s %s %q", suite, year, week, size, setup, Packages))
+	h := sha256.Sum256(fmt.Appendf(nil, "%s %d-%d %s %s %q", suite, year, week, size, setup, packages))
 	return fmt.Sprintf("%x", h[:8])
 }
 
@@ -108,7 +122,7 @@ func forget(dir string, now time.Time) {
 	}
 }
 
-func build(ctx context.Context, suite, dir, image string) error {
+func build(ctx context.Context, suite string, packages []string, dir, image string) error {
 	mirror, err := kbuild.Mirror(ctx)
 	if err != nil {
 		return err
@@ -124,7 +138,7 @@ func build(ctx context.Context, suite, dir, image string) error {
 		return err
 	}
 	args := []string{
-		"--variant=minbase", "--include=" + strings.Join(Packages, ","), "--customize-hook=" + hook + ` "$1"`,
+		"--variant=minbase", "--include=" + strings.Join(packages, ","), "--customize-hook=" + hook + ` "$1"`,
 		`--aptopt=Acquire::Retries "3"`,
 		"--skip=cleanup/reproducible", // it would take the machine's identifier, and make each boot the first
 		// Nobody reads them there, and they are a fifth of it.

@@ -87,16 +87,14 @@ func TestImageFails(t *testing.T) {
 // Another suite, another week and other packages make another image.
 func TestKey(t *testing.T) {
 	day := time.Date(2026, 1, 7, 0, 0, 0, 0, time.UTC)
-	first := key("trixie", day)
-	if key("trixie", day.Add(24*time.Hour)) != first {
+	first := key("trixie", Packages, day)
+	if key("trixie", Packages, day.Add(24*time.Hour)) != first {
 		t.Error("the key changes within a week")
 	}
-	if key("bookworm", day) == first || key("trixie", day.Add(7*24*time.Hour)) == first {
+	if key("bookworm", Packages, day) == first || key("trixie", Packages, day.Add(7*24*time.Hour)) == first {
 		t.Error("the key is the same for another suite or week")
 	}
-	defer func(p []string) { Packages = p }(Packages)
-	Packages = append([]string{"hello"}, Packages...)
-	if key("trixie", day) == first {
+	if key("trixie", Machines, day) == first {
 		t.Error("the key is the same with other packages")
 	}
 }

@@ -19,7 +19,8 @@ for unit in serial-getty@ttyS0.service getty@tty1.service console-getty.service 
 	ln -sf /dev/null "$root/etc/systemd/system/$unit"
 done
 # Tests start what they need.
-for unit in containerd.service podman.service podman.socket podman-auto-update.timer podman-restart.service; do
+for unit in containerd.service podman.service podman.socket podman-auto-update.timer podman-restart.service \
+	libvirtd.service libvirtd.socket libvirtd-ro.socket libvirtd-admin.socket libvirt-guests.service; do
 	find "$root/etc/systemd/system" -path '*.wants/*' -name "$unit" -delete
 done
 
