@@ -225,6 +225,11 @@ func Apply(h Tree, g cosched.Group, s Settings, was Written) (complaints []Compl
 	} else if !g.Enabled() {
 		return nil, nil
 	}
+	// Weights first: what follows the change of a home within a grace period of RCU has to wait
+	// for its end, several milliseconds.
+	if s.Weights != nil || was.Weights {
+		complain(s.WeightsAt, h.SetWeights(g, s.Weights))
+	}
 	switch {
 	case s.Home != nil:
 		// A home that is no use now may be of use later: it is asked for all the same.
@@ -236,9 +241,6 @@ func Apply(h Tree, g cosched.Group, s Settings, was Written) (complaints []Compl
 	case was.Home:
 		_, err := h.SetHome(g, cosched.Home{}, true)
 		complain(At{}, err)
-	}
-	if s.Weights != nil || was.Weights {
-		complain(s.WeightsAt, h.SetWeights(g, s.Weights))
 	}
 	return complaints, gone
 }
