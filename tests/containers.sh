@@ -4,6 +4,9 @@
 # $1 is ordinary or implicit, as the kernel was booted.
 mode=$1
 run=0
+runtimes="crun runc"
+patched=/usr/local/lib/cosched/crun # of contrib/crun
+[ ! -e $patched ] || runtimes="$runtimes $patched"
 
 mkdir -p /rootfs/bin /rootfs/proc /rootfs/dev /rootfs/sys /rootfs/tmp /rootfs/etc /rootfs/run
 cp /bin/busybox /rootfs/bin
@@ -106,10 +109,10 @@ prepare() { # WHO STATE
 all() { # WHO WITH DRIVERS STATES
 	for state in $4; do
 		for driver in $3; do
-			for runtime in crun runc; do
+			for runtime in $runtimes; do
 				for with in $2; do
 					prepare "$1" "$state"
-					$with "$1" $runtime "$driver" "$state"
+					$with "$1" "$runtime" "$driver" "$state"
 				done
 			done
 		done

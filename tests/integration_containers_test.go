@@ -45,6 +45,9 @@ func bundle(driver string) []byte {
 	return text
 }
 
+// patchedCrun is where the guest has the crun of contrib/crun, beside Debian's.
+const patchedCrun = "/usr/local/lib/cosched/crun"
+
 // container is what became of one with a home.
 type container struct {
 	Suite, Who, Runtime, Driver, State, Result string
@@ -61,6 +64,9 @@ func containers(t *testing.T, suite, mode string) (outcomes []container, version
 		for _, driver := range []string{"cgroupfs", "systemd"} {
 			c.Files = append(c.Files, vm.File{Path: "/oci/" + driver + ".json", Data: bundle(driver)})
 		}
+		if suite == "trixie" { // which contrib/crun is for
+			contrib(t, "crun")(c)
+		}
 	})
 	versions = map[string]string{}
 	for line := range strings.Lines(out) {
@@ -69,7 +75,8 @@ func containers(t *testing.T, suite, mode string) (outcomes []container, version
 		case len(f) == 3 && f[0] == "version":
 			versions[f[1]] = f[2]
 		case len(f) >= 5 && (f[4] == "works" || strings.Contains(f[4], "`cosched` is not available")):
-			outcomes = append(outcomes, container{suite, f[0], f[1], f[2], f[3], strings.Join(f[4:], "|")})
+			runtime := strings.Replace(f[1], patchedCrun, "crun (patched)", 1)
+			outcomes = append(outcomes, container{suite, f[0], runtime, f[2], f[3], strings.Join(f[4:], "|")})
 		default:
 			t.Errorf("a container neither has its home nor is refused for it: %s", line)
 		}

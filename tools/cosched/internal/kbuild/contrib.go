@@ -21,6 +21,7 @@ import (
 type contrib struct {
 	name     string // of the source package, and in contrib/
 	upstream string // the version that the series is for
+	tarOnly  bool   // of upstream's source, not Debian's
 	needs    []string
 	script   string         // builds /tree in /build and puts what a guest gets under /out
 	step     *regexp.Regexp // see progress
@@ -32,12 +33,18 @@ const contribSuite = "trixie"
 var (
 	//go:embed contrib-systemd.sh
 	systemdScript string
+	//go:embed contrib-crun.sh
+	crunScript string
 
 	contribs = []contrib{
-		{"systemd", "257", []string{
+		{"systemd", "257", false, []string{
 			"gcc", "libc6-dev", "ccache", "meson", "ninja-build", "gperf", "pkgconf", "python3-jinja2",
 			"libcap-dev", "libmount-dev", "libblkid-dev", "libcrypt-dev", "libpam0g-dev", "libseccomp-dev",
 		}, systemdScript, ninjaStep},
+		// The mirror can lack what Debian adds to upstream's source, which the build does not need.
+		{"crun", "1.21", true, []string{
+			"gcc", "libc6-dev", "ccache", "make", "pkgconf", "python3", "libyajl-dev", "libcap-dev", "libseccomp-dev", "libsystemd-dev",
+		}, crunScript, makeStep},
 	}
 )
 
@@ -139,19 +146,28 @@ func newContribBuilder(name string, o Options) (*contribBuilder, error) {
 // sourceAge is after how long the mirror is asked again whether it has a newer source.
 const sourceAge = 7 * 24 * time.Hour
 
-// source unpacks the newest source package, with Debian's own patches applied.
+// source unpacks the newest source package, with Debian's own patches unless they are not
+// wanted.
 func (b *contribBuilder) source(ctx context.Context) (source, error) {
 	stamp := filepath.Join(b.base, "fetched")
 	if age := time.Now().UnixNano() - modTime(stamp); age > int64(sourceAge) {
 		fmt.Fprintf(b.out, "%s: fetching the source package of %s %s\n", b.name, b.name, b.upstream)
-		if err := b.aptSource(ctx, contribSuite, b.name); err != nil {
+		args := []string{}
+		if b.tarOnly {
+			args = append(args, "--tar-only")
+		}
+		if err := b.aptSource(ctx, contribSuite, b.name, args...); err != nil {
 			return source{}, err
 		}
 		if err := os.WriteFile(stamp, nil, 0o644); err != nil {
 			return source{}, err
 		}
 	}
-	found, err := filepath.Glob(filepath.Join(b.base, "apt", "packages", b.name+"_*.dsc"))
+	pattern := "_*.dsc"
+	if b.tarOnly {
+		pattern = "_*.orig.tar.*z"
+	}
+	found, err := filepath.Glob(filepath.Join(b.base, "apt", "packages", b.name+pattern))
 	if err != nil {
 		return source{}, err
 	}
@@ -159,7 +175,8 @@ func (b *contribBuilder) source(ctx context.Context) (source, error) {
 		return source{}, fmt.Errorf("%s has no source of %s: remove %s to fetch it again", filepath.Join(b.base, "apt", "packages"), b.name, stamp)
 	}
 	file := slices.MaxFunc(found, func(x, y string) int { return cmp.Compare(modTime(x), modTime(y)) })
-	_, version, _ := strings.Cut(strings.TrimSuffix(filepath.Base(file), ".dsc"), "_")
+	_, version, _ := strings.Cut(filepath.Base(file), "_")
+	version = sourceSuffix.ReplaceAllString(version, "")
 	if version != b.upstream && !strings.HasPrefix(version, b.upstream+".") {
 		return source{}, fmt.Errorf("the source of %s in Debian %s is %s, and contrib/%s is for %s: the series has to be brought to it", b.name, contribSuite, version, b.name, b.upstream)
 	}
@@ -176,12 +193,20 @@ func (b *contribBuilder) source(ctx context.Context) (source, error) {
 	to := filepath.Join(tmp, "src")
 	// apt has checked the signature of what it fetched.
 	cmd := exec.CommandContext(ctx, "dpkg-source", "--no-check", "-x", file, to)
+	if b.tarOnly {
+		if err := os.Mkdir(to, 0o755); err != nil {
+			return source{}, err
+		}
+		cmd = exec.CommandContext(ctx, "tar", "-xf", file, "-C", to, "--strip-components=1", "--no-same-owner")
+	}
 	killGroup(cmd)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return source{}, fmt.Errorf("unpacking %s: %w\n%s", file, err, out)
 	}
 	return src, os.Rename(to, dir)
 }
+
+var sourceSuffix = regexp.MustCompile(`(\.dsc|\.orig\.tar\.\w+)$`)
 
 // compile runs the script in a Debian with the build dependencies, which is thrown away
 // afterwards. What the compiler made of each file is kept.

@@ -222,8 +222,8 @@ func (b *qemuBuilder) fetch(ctx context.Context) (string, error) {
 }
 
 // aptSource downloads the newest source package of a Debian release, from the mirror that
-// this system uses, to apt/packages below the builder's directory.
-func (b *builder) aptSource(ctx context.Context, suite, name string) error {
+// this system uses, to apt/packages below the builder's directory. more are options.
+func (b *builder) aptSource(ctx context.Context, suite, name string, more ...string) error {
 	uri, err := Mirror(ctx)
 	if err != nil {
 		return err
@@ -243,7 +243,8 @@ func (b *builder) aptSource(ctx context.Context, suite, name string) error {
 		"-o", "Dir::Etc::SourceList=/dev/null", "-o", "Dir::Etc::SourceParts=" + filepath.Join(apt, "sources"),
 		"-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=3",
 	}
-	for _, args := range [][]string{{"update"}, {"source", "--download-only", "--only-source", name}} {
+	source := append([]string{"source", "--download-only", "--only-source"}, more...)
+	for _, args := range [][]string{{"update"}, append(source, name)} {
 		cmd := exec.CommandContext(ctx, "apt-get", slices.Concat(options, args)...)
 		cmd.Dir = filepath.Join(apt, "packages")
 		cmd.Env = append(os.Environ(), "LC_ALL=C")
