@@ -126,22 +126,24 @@ func Apply(h cosched.Host, name string, w *Wish) (notes []string, err error) {
 		if home == nil && weights == nil {
 			return
 		}
+		// Weights first: what follows the change of a home within a grace period of RCU has to
+		// wait for its end, and the domain with it.
 		for _, g := range to {
 			if err != nil {
 				return
 			}
-			if _, err = h.Existing(string(g), true); err != nil {
+			if _, err = h.Existing(string(g), true); err == nil && weights != nil {
+				err = h.SetWeights(g, weights)
+			}
+		}
+		for _, g := range to {
+			if err != nil || home == nil {
 				return
 			}
-			if home != nil {
-				var note string
-				// A home that is no use now may be of use later.
-				if note, err = h.SetHome(g, *home, true); note != "" {
-					notes = append(notes, note)
-				}
-			}
-			if weights != nil && err == nil {
-				err = h.SetWeights(g, weights)
+			var note string
+			// A home that is no use now may be of use later.
+			if note, err = h.SetHome(g, *home, true); note != "" {
+				notes = append(notes, note)
 			}
 		}
 	}

@@ -127,6 +127,19 @@ func TestApply(t *testing.T) {
 	}
 }
 
+// Weights are written before the first home: after that they would wait for the kernel.
+func TestWeightsFirst(t *testing.T) {
+	h := coschedtest.Host(t)
+	dir := tree(t, h, "emulator", "vcpu0", "vcpu1")
+	// No weights for the last vCPU.
+	coschedtest.Remove(t, filepath.Join(dir, "vcpu1", cosched.FileWeights))
+	w := &Wish{Home: &cosched.Home{Value: "4-7", CPUs: cosched.CPUs{4, 5, 6, 7}}, Weights: &cosched.Weights{Preferred: 7, Allowed: 8}}
+	_, err := Apply(h, "shop", w)
+	if home, _ := os.ReadFile(filepath.Join(dir, "vcpu0", cosched.FilePreferred)); err == nil || strings.TrimSpace(string(home)) != "" {
+		t.Errorf("the first vCPU has the home %q before the last one has weights, %v", home, err)
+	}
+}
+
 func TestApplyRefused(t *testing.T) {
 	home := cosched.Home{Value: "9", CPUs: cosched.CPUs{9}}
 	for _, tc := range []struct {

@@ -82,12 +82,9 @@ Documentation/admin-guide/cosched-kubernetes.rst has the policy, and how to inst
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 			defer stop()
-			return Serve(ctx, h, h, o, func(object, text string) {
-				if object != "" {
-					text = object + ": " + text
-				}
-				fmt.Fprintf(stderr, "cosched-nri: %s\n", text)
-			})
+			log := newLogger(stderr)
+			defer log.end()
+			return Serve(ctx, h, h, o, log.add)
 		},
 	}
 	cmd.SetContext(context.Background())

@@ -16,7 +16,8 @@ import (
 	"cosched.io/cosched"
 )
 
-// Log takes what there is to say of a pod or container or, without one, of the plugin.
+// Log takes what there is to say of a pod or container or, without one, of the plugin. It is
+// called while pods wait, and must not.
 type Log func(object, text string)
 
 // Tree is what values are written to: a cosched.Host, but in tests of what a kernel does.
@@ -418,8 +419,13 @@ func (p *Plugin) write(d *pod, name string, c *cgroup, w wish, complain func(*po
 		text, _ := os.ReadFile(g.Path(cosched.FilePreferred))
 		return strings.TrimSpace(string(text))
 	}
-	changed := reads() != home.Value
-	if changed {
+	// Weights first: what follows the change of a home within a grace period of RCU has to wait
+	// for its end, and the pod with it.
+	before, _ := g.Weights()
+	changed := w.weights != nil && before != *w.weights
+	refuse(p.tree.SetWeights(g, w.weights))
+	if reads() != home.Value {
+		changed = true
 		// A home that is no use now may be of use later: it is asked for all the same.
 		note, err := p.tree.SetHome(g, home, true)
 		if refuse(err) && note != "" && !d.said[note] {
@@ -430,9 +436,6 @@ func (p *Plugin) write(d *pod, name string, c *cgroup, w wish, complain func(*po
 			p.log(name, note)
 		}
 	}
-	before, _ := g.Weights()
-	changed = changed || w.weights != nil && before != *w.weights
-	refuse(p.tree.SetWeights(g, w.weights))
 	if fine && changed {
 		p.log(name, "has "+w.String())
 	}

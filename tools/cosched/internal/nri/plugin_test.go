@@ -103,6 +103,17 @@ func TestPods(t *testing.T) {
 	}
 }
 
+// Weights are written before the home: after that they would wait for the kernel.
+func TestWeightsFirst(t *testing.T) {
+	r := newRig(t)
+	r.startRuntime()
+	r.startPlugin("")
+	r.start("x", m{"cosched.io/cpus-preferred": "llc:1", "cosched.io/weights": "3 4"})
+	if got := strings.Join(r.order, ", "); got != "3 4, 4-7" {
+		t.Errorf("written: %s", got)
+	}
+}
+
 // A client that is not the kubelet may have no cgroup for each pod.
 func TestNoPodCgroup(t *testing.T) {
 	r := newRig(t)

@@ -34,7 +34,8 @@ type rig struct {
 	mu         sync.Mutex
 	pods       map[string]*api.PodSandbox
 	containers map[string]*api.Container
-	wrote      int
+	wrote      int      // homes
+	order      []string // of all that was written
 }
 
 func newRig(t *testing.T) *rig {
@@ -252,6 +253,7 @@ func (r *rig) SetHome(g cosched.Group, home cosched.Home, _ bool) (string, error
 	}
 	r.mu.Lock()
 	r.wrote++
+	r.order = append(r.order, home.Value)
 	r.mu.Unlock()
 	effective := home.CPUs.String()
 	if home.Value == "auto" {
@@ -272,6 +274,9 @@ func (r *rig) SetWeights(g cosched.Group, w *cosched.Weights) error {
 	if w != nil {
 		value = w.String()
 	}
+	r.mu.Lock()
+	r.order = append(r.order, value)
+	r.mu.Unlock()
 	return os.WriteFile(g.Path(cosched.FileWeights), []byte(value+"\n"), 0o644)
 }
 
