@@ -72,6 +72,12 @@ type cgroup struct {
 	reads string // of the file of the home, then
 }
 
+// asks gives the file of the home, and nothing where there is none.
+func (c *cgroup) asks() string {
+	text, _ := os.ReadFile(c.group.Path(cosched.FilePreferred))
+	return strings.TrimSpace(string(text))
+}
+
 // Counts are for metrics.
 type Counts struct {
 	Refused         int // values, by annotations, the policy or the kernel
@@ -353,7 +359,7 @@ func (p *Plugin) choose(d *pod, complain func(*pod, string, string)) {
 // give writes what a pod and its containers are to have.
 func (p *Plugin) give(d *pod, complain func(*pod, string, string)) {
 	// A home of a container can only be a part of the pod's. So where any has its own, each has.
-	apart := d.cgroup == nil
+	apart := d.cgroup == nil || d.wish.home != nil && d.wish.home.Value == "auto" && d.barred()
 	for _, a := range d.asked.containers {
 		apart = apart || a.home != nil
 	}
@@ -391,6 +397,33 @@ func (p *Plugin) give(d *pod, complain func(*pod, string, string)) {
 	}
 }
 
+// barred tells whether a home that the kernel chooses for a pod is of no use to one of its
+// containers: the kernel minds the cpuset of the cgroup that has the home, and the kubelet's
+// CPU manager and balloons give cpusets to containers, not to pods. Once a container was given
+// a home of its own for that, this holds as long as its cpuset is narrower than the pod's.
+func (d *pod) barred() bool {
+	allowed := func(g cosched.Group) cosched.CPUs {
+		text, _ := os.ReadFile(g.Path("cpuset.cpus.effective"))
+		cpus, _ := cosched.ParseCPUs(string(text))
+		return cpus
+	}
+	all := allowed(d.cgroup.group)
+	home, _ := d.cgroup.group.Effective()
+	for _, c := range d.containers {
+		if c.cgroup == nil {
+			continue
+		}
+		cpus := allowed(c.cgroup.group)
+		if len(cpus) == 0 || len(cpus) >= len(all) {
+			continue
+		}
+		if c.cgroup.asks() == "auto" || len(home) > 0 && len(home.And(cpus)) == 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // write gives a cgroup what it is to have, and takes back what it is not to have any more.
 func (p *Plugin) write(d *pod, name string, c *cgroup, w wish, complain func(*pod, string, string)) {
 	if c.known && same(c.has, w) {
@@ -415,16 +448,12 @@ func (p *Plugin) write(d *pod, name string, c *cgroup, w wish, complain func(*po
 	if w.home != nil {
 		home = *w.home
 	}
-	reads := func() string {
-		text, _ := os.ReadFile(g.Path(cosched.FilePreferred))
-		return strings.TrimSpace(string(text))
-	}
 	// Weights first: what follows the change of a home within a grace period of RCU has to wait
 	// for its end, and the pod with it.
 	before, _ := g.Weights()
 	changed := w.weights != nil && before != *w.weights
 	refuse(p.tree.SetWeights(g, w.weights))
-	if reads() != home.Value {
+	if c.asks() != home.Value {
 		changed = true
 		// A home that is no use now may be of use later: it is asked for all the same.
 		note, err := p.tree.SetHome(g, home, true)
@@ -439,7 +468,7 @@ func (p *Plugin) write(d *pod, name string, c *cgroup, w wish, complain func(*po
 	if fine && changed {
 		p.log(name, "has "+w.String())
 	}
-	c.known, c.has, c.reads = fine, w, reads()
+	c.known, c.has, c.reads = fine, w, c.asks()
 }
 
 func same(a, b wish) bool {

@@ -285,3 +285,46 @@ func TestCheck(t *testing.T) {
 		t.Errorf("logged %q", r.Lines())
 	}
 }
+
+// The kernel chooses a pod's home with no regard to the cpusets of containers. Where a
+// container may use none of it, each container is given a home that the kernel chooses.
+func TestBarred(t *testing.T) {
+	r := newRig(t)
+	policy, err := ParsePolicy(r.Host, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := r.sandbox("a", nil)
+	c := &api.Container{Id: "c", PodSandboxId: s.Id, Name: "main", Linux: &api.LinuxContainer{CgroupsPath: containerCgroup("a", "main")}}
+	p := New(r.Host, r, policy, r.log)
+	if err := p.RunPodSandbox(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	r.makeGroup(containerCgroup("a", "main"))
+	if err := p.StartContainer(t.Context(), s, c); err != nil {
+		t.Fatal(err)
+	}
+	coschedtest.Append(t, filepath.Join(r.Cgroup, podCgroup("a"), "cpuset.cpus.effective"), "0-7\n")
+	cpuset := filepath.Join(r.Cgroup, containerCgroup("a", "main"), "cpuset.cpus.effective")
+	coschedtest.Append(t, cpuset, "0-7\n")
+	for _, tc := range []struct{ cpus, pod, container string }{
+		{"0-7", "auto; 100 150", "-"},
+		{"2-7", "auto; 100 150", "-"}, // of the home, which is 0-3, something is left
+		{"4-7", "; 100 150", "auto; 100 150"},
+		{"2-7", "; 100 150", "auto; 100 150"}, // and it does not change to and fro
+		{"0-7", "auto; 100 150", "; 100 150"},
+	} {
+		coschedtest.Replace(t, cpuset, tc.cpus+"\n")
+		for range 2 {
+			p.Check()
+			r.is(podCgroup("a"), tc.pod)
+			r.is(containerCgroup("a", "main"), tc.container)
+			// Another plugin comes to the same.
+			p = New(r.Host, r, policy, r.log)
+			if _, err := p.Synchronize(t.Context(), []*api.PodSandbox{s}, []*api.Container{c}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	r.quiet()
+}
