@@ -19,8 +19,12 @@ import (
 	"cosched.io/cosched/internal/vm"
 )
 
-//go:embed nri.sh
-var nriScript string
+var (
+	//go:embed pods.sh
+	podsScript string
+	//go:embed nri.sh
+	nriScript string
+)
 
 // image is one with busybox alone, as docker save writes it. It is the pause image too.
 func image(t *testing.T) []byte {
@@ -79,10 +83,31 @@ func containerdConfig() []byte {
 	return []byte(b.String())
 }
 
-// The first thing that a container does sees the home, with each runtime and cgroup
-// driver, the controller enabled nowhere before; and restarts, a policy that changes,
-// refused values and cpusets, in the containerd of Debian 13: the one before has no NRI.
-func TestIntegrationNRI(t *testing.T) {
+// crioConfig has both runtimes; the cgroup driver is an option of the daemon.
+const crioConfig = `
+[crio]
+storage_driver = "vfs"
+[crio.runtime]
+pinns_path = "/usr/local/bin/pinns"
+default_runtime = "runc"
+conmon_cgroup = "pod"
+[crio.runtime.runtimes.runc]
+runtime_path = "/usr/sbin/runc"
+monitor_path = "/usr/bin/conmon"
+monitor_cgroup = "pod"
+[crio.runtime.runtimes.crun]
+runtime_path = "/usr/bin/crun"
+monitor_path = "/usr/bin/conmon"
+monitor_cgroup = "pod"
+[crio.image]
+pause_image = "localhost/busybox:1"
+pause_command = ""
+`
+
+// withPods puts into a guest what runs pods there: the plugin, the client in the place of
+// the kubelet, containerd's configuration and an image.
+func withPods(t *testing.T) func(*vm.Config) {
+	t.Helper()
 	dir := t.TempDir()
 	for _, b := range []struct{ dir, pkg, name string }{{"tools/cosched", "./cmd/cosched-nri", "cosched-nri"}, {"tests", "./cri", "cri"}} {
 		build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s", "-o", filepath.Join(dir, b.name), b.pkg)
@@ -92,16 +117,48 @@ func TestIntegrationNRI(t *testing.T) {
 			t.Fatalf("building %s: %v\n%s", b.name, err, text)
 		}
 	}
-	out := inDebian(t, "trixie", nriScript, func(c *vm.Config) {
+	return func(c *vm.Config) {
 		c.Programs = append(c.Programs, filepath.Join(dir, "cosched-nri"), filepath.Join(dir, "cri"))
 		c.Files = append(c.Files, vm.File{Path: "/nri/image.tar", Data: image(t)}, vm.File{Path: "/nri/containerd.toml", Data: containerdConfig()})
+	}
+}
+
+// The first thing that a container does sees the home, with each runtime and cgroup
+// driver, the controller enabled nowhere before; and restarts, a policy that changes,
+// refused values and cpusets, in the containerd of Debian 13: the one before has no NRI.
+func TestIntegrationNRI(t *testing.T) { podsBy(t, "containerd") }
+
+// The same by CRI-O, which Debian does not have.
+func TestIntegrationNRICrio(t *testing.T) {
+	crio := upstream(t, "crio", "github.com/cri-o/cri-o/cmd/crio",
+		"containers_image_openpgp,containers_image_ostree_stub,exclude_graphdriver_btrfs,exclude_graphdriver_devicemapper", "")
+	pinns := filepath.Join(t.TempDir(), "pinns")
+	sources, err := filepath.Glob(filepath.Join(moduleOf(t, "crio", "github.com/cri-o/cri-o").Dir, "pinns/src/*.c"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := exec.CommandContext(t.Context(), "gcc", append(sources, "-std=c99", "-Os", "-static", "-o", pinns)...).CombinedOutput(); err != nil {
+		t.Fatalf("building pinns: %v\n%s", err, text)
+	}
+	podsBy(t, "crio", func(c *vm.Config) {
+		c.Programs = append(c.Programs, crio, pinns)
+		c.Files = append(c.Files, vm.File{Path: "/nri/crio.toml", Data: []byte(crioConfig)})
 	})
+}
+
+// podsBy runs pods with homes by a runtime.
+func podsBy(t *testing.T, runtime string, change ...func(*vm.Config)) {
+	t.Helper()
+	script := podsScript + nriScript
+	out := inDebian(t, "trixie", script, append(change, withPods(t), func(c *vm.Config) {
+		c.Command = []string{"sh", "-c", script, "sh", runtime}
+	})...)
 	var want []string
-	for _, handler := range []string{"runc-cgroupfs", "runc-systemd", "crun-cgroupfs", "crun-systemd"} {
+	for _, handler := range []string{"runc-cgroupfs", "crun-cgroupfs", "runc-systemd", "crun-systemd"} {
 		want = append(want, handler+": whole: 2-3, weights 4 1000", handler+": apart: 0 2-3")
 	}
 	want = append(want,
-		"after a restart of containerd: 2-3, before: 2-3",
+		"after a restart of the runtime: 2-3, before: 2-3",
 		"topology: llc-0 0-1 1500m llc-1 2-3 875m",
 		"without the plugin: nothing",
 		"with the plugin again: auto, before: 2-3",

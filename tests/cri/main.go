@@ -1,13 +1,15 @@
 // Command cri makes a pod as the kubelet does: it has the runtime of a socket run a sandbox
-// and its containers, and ends when these have started.
+// and its containers, and ends when these have started; or has it stop and remove one.
 //
 //	cri SOCKET POD.json
+//	cri SOCKET remove NAME
 package main
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"time"
 
@@ -26,14 +28,56 @@ type pod struct {
 }
 
 func main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: cri SOCKET POD.json")
+	var err error
+	switch args := os.Args[1:]; {
+	case len(args) == 2:
+		err = run(args[0], args[1])
+	case len(args) == 3 && args[1] == "remove":
+		err = remove(args[0], args[2])
+	default:
+		fmt.Fprintln(os.Stderr, "usage: cri SOCKET POD.json, or cri SOCKET remove NAME")
 		os.Exit(2)
 	}
-	if err := run(os.Args[1], os.Args[2]); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "cri:", err)
 		os.Exit(1)
 	}
+}
+
+// A guest is slow, and shares two CPUs.
+const patience = 5 * time.Minute
+
+func connect(socket string) (cri.RuntimeServiceClient, func() error, error) {
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, nil, err
+	}
+	return cri.NewRuntimeServiceClient(conn), conn.Close, nil
+}
+
+func remove(socket, name string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	runtime, end, err := connect(socket)
+	if err != nil {
+		return err
+	}
+	defer end()
+	all, err := runtime.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{}, grpc.WaitForReady(true))
+	if err != nil {
+		return err
+	}
+	for _, s := range all.Items {
+		if s.Metadata.Name != name {
+			continue
+		}
+		if _, err := runtime.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: s.Id}); err != nil {
+			return err
+		}
+		_, err := runtime.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: s.Id})
+		return err
+	}
+	return fmt.Errorf("no pod %s", name)
 }
 
 func run(socket, file string) error {
@@ -45,20 +89,21 @@ func run(socket, file string) error {
 	if err := json.Unmarshal(text, &p); err != nil {
 		return err
 	}
-	// A guest is slow, and shares two CPUs.
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	runtime, end, err := connect(socket)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	runtime := cri.NewRuntimeServiceClient(conn)
-	// The host's network: no plugin for networks is there.
-	node := &cri.NamespaceOption{Network: cri.NamespaceMode_NODE}
+	defer end()
+	// The host's network: no plugin for networks is there. The rest is as the kubelet has it.
+	node := &cri.NamespaceOption{Network: cri.NamespaceMode_NODE, Pid: cri.NamespaceMode_CONTAINER}
+	// As the kubelet does: CRI-O tells plugins the names of containers by these.
+	labels := map[string]string{"io.kubernetes.pod.name": p.Name, "io.kubernetes.pod.namespace": p.Namespace, "io.kubernetes.pod.uid": p.UID}
+	maps.Copy(labels, p.Labels)
 	sandbox := &cri.PodSandboxConfig{
 		Metadata:    &cri.PodSandboxMetadata{Name: p.Name, Namespace: p.Namespace, Uid: p.UID},
-		Annotations: p.Annotations, Labels: p.Labels,
+		Annotations: p.Annotations, Labels: labels,
 		Linux: &cri.LinuxPodSandboxConfig{CgroupParent: p.CgroupParent, SecurityContext: &cri.LinuxSandboxSecurityContext{NamespaceOptions: node}},
 	}
 	s, err := runtime.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: sandbox, RuntimeHandler: p.Handler}, grpc.WaitForReady(true))
@@ -66,11 +111,13 @@ func run(socket, file string) error {
 		return err
 	}
 	for _, c := range p.Containers {
+		labels := maps.Clone(labels)
+		labels["io.kubernetes.container.name"] = c.Name
 		made, err := runtime.CreateContainer(ctx, &cri.CreateContainerRequest{PodSandboxId: s.PodSandboxId, SandboxConfig: sandbox, Config: &cri.ContainerConfig{
-			Metadata: &cri.ContainerMetadata{Name: c.Name},
-			Image:    &cri.ImageSpec{Image: p.Image},
-			Command:  []string{"/bin/busybox", "sh", "-c", c.Command},
-			Mounts:   []*cri.Mount{{ContainerPath: "/host", HostPath: "/sys/fs/cgroup", Readonly: true}, {ContainerPath: "/out", HostPath: "/out"}},
+			Metadata: &cri.ContainerMetadata{Name: c.Name}, Labels: labels,
+			Image:   &cri.ImageSpec{Image: p.Image},
+			Command: []string{"/bin/busybox", "sh", "-c", c.Command},
+			Mounts:  []*cri.Mount{{ContainerPath: "/host", HostPath: "/sys/fs/cgroup", Readonly: true}, {ContainerPath: "/out", HostPath: "/out"}},
 			Linux: &cri.LinuxContainerConfig{
 				Resources:       &cri.LinuxContainerResources{CpuShares: c.Shares, CpusetCpus: c.Cpus},
 				SecurityContext: &cri.LinuxContainerSecurityContext{NamespaceOptions: node},
