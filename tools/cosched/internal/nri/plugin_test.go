@@ -2,11 +2,13 @@ package nri
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
+	"github.com/fsnotify/fsnotify"
 
 	"cosched.io/cosched"
 	"cosched.io/cosched/internal/coschedtest"
@@ -244,6 +246,36 @@ func TestPolicyReload(t *testing.T) {
 	r.becomes(podCgroup("b"), "; 1 2")
 	r.start("c", nil, "main")
 	r.is(podCgroup("c"), "; 100 150") // its parent has the controller by now
+}
+
+// A policy that is being written in its place is empty at first.
+func TestPolicyHalfWritten(t *testing.T) {
+	r := newRig(t)
+	file := filepath.Join(r.dir, "policy.yaml")
+	p := New(r.Host, r, &Policy{}, r.log)
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	go p.watch(t.Context(), w, file, "")
+	for _, tc := range []struct {
+		text    string
+		reloads int
+	}{{"default: auto\n", 1}, {"", 1}, {"default: inherit\n", 2}} {
+		if err := os.WriteFile(file, []byte(tc.text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		// The third is taken when what the first has told of was read.
+		for range 3 {
+			w.Events <- fsnotify.Event{}
+		}
+		p.mu.Lock()
+		if p.counts.Reloads != tc.reloads {
+			t.Errorf("%d policies after %q, want %d", p.counts.Reloads, tc.text, tc.reloads)
+		}
+		p.mu.Unlock()
+	}
 }
 
 // Values that somebody else writes, and those that were refused, are looked at again.

@@ -201,8 +201,9 @@ func (p *Plugin) connect(ctx context.Context, o Options) error {
 func (p *Plugin) watch(ctx context.Context, w *fsnotify.Watcher, file, last string) {
 	for {
 		text, err := os.ReadFile(file)
-		// If it cannot be read, it is between two names, and will be told of.
-		if err == nil && string(text) != last {
+		// If it cannot be read, it is between two names, and if it is empty, it is being written:
+		// there will be more to tell.
+		if err == nil && len(text) > 0 && string(text) != last {
 			last = string(text)
 			p.reload(file)
 		}
