@@ -106,11 +106,6 @@ begin() {
 	esac
 }
 
-# cpus writes a CPU list as numbers.
-cpus() { # LIST
-	echo "$1" | tr , '\n' | while IFS=- read -r first last; do seq "$first" "${last:-$first}"; done
-}
-
 # look finds the process of a pod's busy program, where it may run, the cgroup whose home it
 # has, which is the pod's or the container's, and what is in force there.
 look() { # POD
@@ -122,29 +117,31 @@ look() { # POD
 	has=$(cat "$at/cosched.cpus_preferred.effective")
 }
 
-# useful tells whether a pod may run on some CPU of its home.
-useful() { # POD
-	look "$1"
-	cpus "$on" >/tmp/on
-	cpus "$has" | grep -qxFf /tmp/on
-}
-
-# place prints where the busy program of a pod may run, which home it asks for and has, and
-# whether it is there when it runs. Which home the kernel chooses is not known, but some of
-# it is of use.
-place() { # POD
-	look "$1"
-	if [ "$asks" = auto ]; then
-		# The plugin looks each minute.
-		within "useful $1"
-		has="one of use"
-	fi
-	: >"/out/busy-$1"
+# runs tells where a pod's busy program is when it runs, by what two seconds add to the times.
+runs() {
 	sleep 2
 	was=$(grep _usec "$at/cosched.stat")
 	sleep 2
-	runs=$({ echo "$was" && grep _usec "$at/cosched.stat"; } | awk '{ t[$1] = $2 - t[$1] }
-		END { home = t["preferred_usec"]; away = t["outside_usec"]; print(home > 9 * away ? "at home" : away > 9 * home ? "outside" : home " us at home, " away " outside") }')
+	{ echo "$was" && grep _usec "$at/cosched.stat"; } | awk '{ t[$1] = $2 - t[$1] }
+		END { home = t["preferred_usec"]; away = t["outside_usec"]; print(home > 9 * away ? "at home" : away > 9 * home ? "outside" : home " us at home, " away " outside") }'
+}
+
+# place prints where the busy program of a pod may run, which home it asks for and has, and
+# whether it is there when it runs. Which home the kernel chooses is not known, but it is of
+# use, within a minute, since that often the plugin looks.
+place() { # POD
+	: >"/out/busy-$1"
+	look "$1"
+	where=$(runs)
+	i=0
+	while [ "$asks" = auto ] && [ "$where" != "at home" ] && [ $i -lt 30 ]; do
+		i=$((i + 1))
+		look "$1"
+		where=$(runs)
+	done
 	rm "/out/busy-$1"
-	echo "$1: on $on, asks for $asks, has $has, runs $runs"
+	if [ "$asks" = auto ]; then
+		has="what the kernel chooses"
+	fi
+	echo "$1: on $on, asks for $asks, has $has, runs $where"
 }
