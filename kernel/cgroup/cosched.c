@@ -672,9 +672,9 @@ static int cosched_set(struct cosched_css *cs, struct cpumask **asked,
 	if (!before)
 		return -ENOMEM;
 
-	/* Two changes within a grace period: wait before anybody waits for us. */
+	/* Two changes of home within a grace period: wait before anybody waits for us. */
 	mutex_lock(&cosched_mutex);
-	gp = cs->own ? cosched_cluster_gp(cs->own) : get_completed_synchronize_rcu();
+	gp = asked && cs->own ? cosched_cluster_gp(cs->own) : get_completed_synchronize_rcu();
 	mutex_unlock(&cosched_mutex);
 	cond_synchronize_rcu(gp);
 

@@ -433,26 +433,59 @@ static void rule2_not_for_a_moment(const char *top)
 
 /* Rule 3: otherwise queue at home */
 
-static void rule3_queue_on_least_loaded(const char *top)
+/*
+ * A full home, one of whose CPUs, *@first, has one task that never sleeps while the others
+ * have so many each, and a waker that comes from there.
+ */
+static struct seen queue_beside(const char *top, int others, cpu_set_t *first)
 {
 	const struct ru_topo *topo = ru_topo();
-	cpu_set_t home = topo->llc[0], rest = outside_of(&home);
-	cpu_set_t first = ru_first(&home, 1), others = ru_minus(&home, &first);
+	cpu_set_t home = topo->llc[0], rest = outside_of(&home), longer;
 	struct ru_gang *g;
 	struct seen s;
 
+	*first = ru_first(&home, 1);
+	longer = ru_minus(&home, first);
 	ru_prefer(top, &home);
-	block(&first, 1);
-	block(&others, 3);
-	block(&rest, 3);
-	g = wakers(top, 1, &others);
+	block(first, 1);
+	block(&longer, others);
+	block(&rest, others);
+	g = wakers(top, 1, &longer);
 	cs_sleep_ms(SETTLE_MS);
+	until_asleep(g);
+	ru_trace_start();
 	ru_allow(g, &topo->online);
-	s = watch(g, 500);
+	cs_sleep_ms(500);
+	ru_trace_stop(&s.trace);
+	s.g = g;
+	s.placed = ru_count(&s.trace, g, "cosched_place", NULL);
 	show(&s);
-	cs_diag("%.1f%% on the least loaded CPU", placed_to(&s, NULL, &first));
+	cs_diag("%.1f%% on the least loaded CPU", placed_to(&s, NULL, first));
 	REQUIRE(placed_to(&s, "home_queue", &home) >= 90, "wakeups do not queue at a full home");
+	return s;
+}
+
+/* On the least loaded CPU, if the queue where they last ran is much longer. */
+static void rule3_queue_on_least_loaded(const char *top)
+{
+	cpu_set_t first;
+	struct seen s = queue_beside(top, 5, &first);
+
 	REQUIRE(placed_to(&s, NULL, &first) >= 90, "wakeups do not queue on home's least loaded CPU");
+}
+
+/* Where they last ran if that queue is hardly longer; the balancer may think otherwise. */
+static void rule3_queue_where_warm(const char *top)
+{
+	const struct ru_event *e;
+	cpu_set_t first;
+	struct seen s = queue_beside(top, 2, &first);
+	int left = 0;
+
+	for (e = s.trace.event; e < s.trace.event + s.trace.n; e++)
+		left += ru_member(s.g, e->pid) && !strcmp(e->name, "cosched_place") &&
+			e->src != e->dst;
+	REQUIRE(!left, "%d wakeups leave the CPU where their data is warm", left);
 }
 
 /* A stray whose own CPU is idle stays there while home has no idle CPU. */
@@ -1146,6 +1179,7 @@ int main(int argc, char **argv)
 		TEST(rule2_nearest_first),
 		TEST(rule2_not_for_a_moment),
 		TEST(rule3_queue_on_least_loaded),
+		TEST(rule3_queue_where_warm),
 		TEST(rule3_stray_stays),
 		TEST(rule4_loaded_home),
 		TEST(rule4_equal_load),
