@@ -9,14 +9,24 @@ import (
 // Automatic homes are where they should be, and stay there. What is checked is said in
 // selftests/test_cosched_auto.c.
 func TestAuto(t *testing.T) {
+	const isolated = "isolated" // has a guest of its own, below
 	for preset, maySkip := range map[string][]string{
-		"uma8": {"grows_and_shrinks", "bandwidth"}, // need four LLC domains
-		"demo": {},
+		"uma8": {"grows_and_shrinks", "bandwidth", isolated}, // need four LLC domains
+		"demo": {isolated},
 	} {
 		forSeeds(t, preset, func(t *testing.T, seed uint64) {
 			placement(t, "auto", seed, vm.Config{Topology: topology(t, preset)}, maySkip...)
 		})
 	}
+	t.Run("isolcpus", func(t *testing.T) {
+		t.Parallel()
+		// Of four LLC domains the second is half isolated, and the last one wholly.
+		placement(t, "auto", 1, vm.Config{
+			Topology: topology(t, "demo"),
+			Cmdline:  []string{"isolcpus=domain,6-7,12-15"},
+			Command:  []string{"-t", isolated},
+		})
+	})
 }
 
 // Automatic homes follow memory, as NUMA balancing knows of it; and that moves no task out of

@@ -483,6 +483,50 @@ static void hotplug(const char *top)
 }
 
 /*
+ * CPUs isolated from load balancing are in no LLC domain and no home, and domains that have
+ * lost some of them count for what is left: no home has too few CPUs.
+ */
+static void isolated(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t gone, usable, left, home;
+	char cg[RU_CPUS][PATH_MAX], list[1024], name[16];
+	struct ru_gang *g[RU_CPUS];
+	struct ru_mark mark = { };
+	int i, n = 0;
+
+	cs_read("/sys/devices/system/cpu", "isolated", list, sizeof(list));
+	cs_parse_cpus(list, &gone);
+	if (!CPU_COUNT(&gone))
+		cs_skip("needs a kernel booted with isolcpus=");
+	usable = ru_minus(&topo->online, &gone);
+
+	/* One for each domain that is left, with as many tasks as that has CPUs, small ones first. */
+	for (i = 0; i < topo->nr_llcs; i++) {
+		left = ru_and(&topo->llc[i], &usable);
+		if (!CPU_COUNT(&left))
+			continue;
+		snprintf(name, sizeof(name), "c%d", n);
+		make(cg[n], top, name, "auto");
+		g[n] = spinners(cg[n], CPU_COUNT(&left));
+		n++;
+	}
+	REQUIRE(n > 1, "needs CPUs in two LLC domains that are not isolated");
+	cs_sleep_ms(AUTO_SETTLE_MS);
+	CPU_ZERO(&left);
+	for (i = 0; i < n; i++) {
+		home = home_of(cg[i]);
+		REQUIRE(CPU_COUNT(&home) >= g[i]->n, "%d CPUs for %d tasks", CPU_COUNT(&home), g[i]->n);
+		REQUIRE(!common(&home, &gone), "an isolated CPU is home");
+		CPU_OR(&left, &left, &home);
+	}
+	REQUIRE(CPU_EQUAL(&left, &usable), "a CPU is nobody's home");
+	stands_still(cg, n, 500);
+	for (i = 0; i < n; i++)
+		REQUIRE(!ru_ran(g[i], &mark, &gone), "tasks were sent to an isolated CPU");
+}
+
+/*
  * Patterns of load that are not even.  One that is at the border of what its home holds
  * may cross it once, late; but none goes to and fro.
  */
@@ -563,6 +607,7 @@ static const struct cs_test tests[] = {
 	{ "batch_weight_above", batch_weight_above, 0 },
 	{ "batch_policy", batch_policy, 0 },
 	{ "hotplug", hotplug, 0 },
+	{ "isolated", isolated, 0 },
 	{ "no_oscillation", no_oscillation, 0 },
 	{ "churn", churn, 0 },
 };
