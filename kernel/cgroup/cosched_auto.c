@@ -44,6 +44,14 @@
  * by the nearest domain or shrunk by the farthest, as long as load does not outweigh
  * distance. Without that, clusters would follow each other's noise.
  *
+ * Who gains nothing alone may with another. A large cluster that stays where it costs
+ * more than the margin (it has several domains, or too little) may exchange places with a
+ * cluster of one domain: where the cost of both, each by its tasks, falls by the margin,
+ * and then none of the two has a reason to leave. So clusters of 4, 2 and 4 threads on
+ * domains of 4, 2 and 4 CPUs have one each in the end, wherever they start. Two that
+ * would have to make room for one do not: 8, 4 and 4 threads on such domains may
+ * stay with 4 and 4 CPUs for the large one.
+ *
  * Example: on four domains of 4 CPUs, clusters of 8, 4 and 4 threads that always
  * run are due just that: 16/16. Let their homes be domains 0, 0 and 1. The first
  * grows, from 0 to 0 and 2, where it costs 4/8 for the second's load and 1/16. On 2
@@ -65,7 +73,8 @@
  *   margin. So, with equal domains, none is loaded more than the mean plus the
  *   margin plus the smallest cluster on it: what whole clusters on whole domains
  *   cannot avoid is one cluster, the rest is the margin.
- * - A home that the cost of others' load is below the margin of does not move.
+ * - A home that the cost of others' load is below the margin of does not move, other
+ *   than to make room for a larger one's, or one's of its size.
  * - Where the homes of others are does not depend on batch clusters.
  */
 #include <linux/bitops.h>
@@ -107,6 +116,7 @@ struct auto_look {
 	const u32			*room, *far;
 	u64				allowed;
 	u32				demand, due, total;
+	u32				cost;	/* of a large one that stays at its home, or 0 */
 };
 
 static u32 auto_ratio(u64 load, u32 capacity)
@@ -259,18 +269,36 @@ static u32 auto_cost(const struct auto_look *l, const struct auto_set *s)
 	return cost;
 }
 
-static u64 auto_look(const struct auto_look *l, u64 home)
+static void auto_set(const struct auto_look *l, struct auto_set *s, u64 domains)
+{
+	/* All but near[], which counts from the second domain on. */
+	memset(s, 0, offsetof(struct auto_set, near));
+	for (; domains; domains &= domains - 1)
+		auto_add(l, s, __ffs64(domains));
+}
+
+/* A home from @d on, and its cost. Of one domain, only that it is this one is said. */
+static u32 auto_from(const struct auto_look *l, struct auto_set *s, int d)
+{
+	if (l->due <= l->room[d]) {
+		s->domains = BIT_ULL(d);
+		return l->m->ratio[d] + (l->far ? l->far[d] / 2 : 0);
+	}
+	auto_set(l, s, BIT_ULL(d));
+	auto_grow(l, s);
+	return auto_cost(l, s);
+}
+
+static u64 auto_look(struct auto_look *l, u64 home)
 {
 	u32 cost = U32_MAX, best_cost = U32_MAX;
-	struct auto_set set = { };
+	bool large = false;
 	u64 seeds, best = 0;
+	struct auto_set set;
 
 	home &= l->allowed;
 	if (home) {
-		u64 left;
-
-		for (left = home; left; left &= left - 1)
-			auto_add(l, &set, __ffs64(left));
+		auto_set(l, &set, home);
 		auto_grow(l, &set);
 		auto_shrink(l, &set);
 		home = set.domains;
@@ -278,29 +306,23 @@ static u64 auto_look(const struct auto_look *l, u64 home)
 		if (l->due <= set.room && auto_cost_avoidable(l, &set) <= AUTO_MARGIN)
 			return home;
 		cost = auto_cost(l, &set);
+		large = set.nr > 1 || l->due > set.room;
 	}
 
 	for (seeds = l->allowed; seeds; seeds &= seeds - 1) {
-		int d = __ffs64(seeds);
-		u32 c;
+		u32 c = auto_from(l, &set, __ffs64(seeds));
 
-		if (l->due <= l->room[d]) {
-			c = l->m->ratio[d] + (l->far ? l->far[d] / 2 : 0);
-			set.domains = BIT_ULL(d);
-		} else {
-			/* All but near[], which counts from the second domain on. */
-			memset(&set, 0, offsetof(struct auto_set, near));
-			auto_add(l, &set, d);
-			auto_grow(l, &set);
-			c = auto_cost(l, &set);
-		}
 		if (c < best_cost) {
 			best_cost = c;
 			best = set.domains;
 		}
 	}
-	if (home && best_cost + max(AUTO_MARGIN, cost >> AUTO_MARGIN_SHIFT) >= cost)
+	if (!home)
+		return best;
+	if (best_cost + max(AUTO_MARGIN, cost >> AUTO_MARGIN_SHIFT) >= cost) {
+		l->cost = large ? cost : 0;
 		return home;
+	}
 	return best;
 }
 
@@ -360,55 +382,194 @@ static void auto_leave(const struct cosched_machine *m, const u32 *room, u32 *le
 	}
 }
 
-static void auto_choose_one(struct cosched_auto *a, struct cosched_machine *m,
-			    const struct list_head *clusters)
+/* What @a may use and is due, @a being out. @left is for the room of batch. */
+static void auto_prepare(struct auto_look *l, const struct cosched_auto *a,
+			 const struct cosched_machine *m, u32 *left)
 {
-	struct auto_look l = {
-		.m = m, .room = a->room ?: m->capacity, .far = a->far,
-		.demand = auto_demand(a->demand),
-	};
-	u64 load = l.demand, capacity = 0;
-	u32 left[COSCHED_AUTO_DOMAINS];
+	u64 load = auto_demand(a->demand), capacity = 0;
 	unsigned int i;
 
-	auto_charge(m, a, false);
-	auto_charge_below(m, a, clusters, false);
+	memset(l, 0, sizeof(*l));
+	l->m = m;
+	l->room = a->room ?: m->capacity;
+	l->far = a->far;
+	l->demand = auto_demand(a->demand);
 	if (a->batch) {
-		auto_leave(m, l.room, left);
+		auto_leave(m, l->room, left);
 		/* Where others need all, all domains are equal. */
 		if (memchr_inv(left, 0, m->nr * sizeof(*left)))
-			l.room = left;
+			l->room = left;
 	}
 	for (i = 0; i < m->nr && (a->room || a->batch); i++) {
-		u64 busy = l.room == left ? min_t(u64, m->busy[i], m->capacity[i]) : 0;
+		u64 busy = l->room == left ? min_t(u64, m->busy[i], m->capacity[i]) : 0;
 
-		if (!l.room[i])
+		if (!l->room[i])
 			continue;
-		l.allowed |= BIT_ULL(i);
-		l.total += l.room[i];
+		l->allowed |= BIT_ULL(i);
+		l->total += l->room[i];
 		capacity += m->capacity[i] - busy;
 		load += m->load[i] - min(m->load[i], busy);
 	}
 	if (!a->room && !a->batch) {
-		l.allowed = auto_all_domains(m);
-		l.total = m->all_capacity;
+		l->allowed = auto_all_domains(m);
+		l->total = m->all_capacity;
 		capacity = m->all_capacity;
 		load += m->all_load;
 	}
-	l.due = l.demand + l.demand / 4;
+	l->due = l->demand + l->demand / 4;
 	/* Load is more than the demand: no overflow. */
 	if (load > capacity - capacity / 5)
-		l.due = div64_u64(l.demand * capacity, load);
+		l->due = div64_u64(l->demand * capacity, load);
+}
+
+static int auto_size(const struct cosched_auto *a)
+{
+	return fls(auto_demand(a->demand));
+}
+
+/* The cost of one domain. */
+static u32 auto_cost_one(const struct auto_look *l, int d)
+{
+	u32 cost = l->m->ratio[d] + (l->far ? l->far[d] / 2 : 0);
+
+	if (l->due > l->room[d])
+		cost += auto_ratio(l->due - l->room[d], l->room[d]);
+	return cost;
+}
+
+/* The @cost of @domains to all tasks of @a, if @b were not there. */
+static u64 auto_cost_without(const struct auto_look *l, const struct cosched_auto *a, u32 cost,
+			     u64 domains, const struct cosched_auto *b)
+{
+	u32 capacity = 0;
+	u64 left;
+
+	for (left = domains; left; left &= left - 1)
+		capacity += l->m->capacity[__ffs64(left)];
+	if (domains & b->home)
+		cost -= min(cost, auto_ratio(auto_demand(b->own), capacity));
+	return (u64)auto_demand(a->own) * cost;
+}
+
+/*
+ * How much less the tasks of both would cost, if @a had what it would grow to from @b's domain,
+ * and @b a domain that @a leaves, @to; 0 if not clearly less. What the two cost each other
+ * counts once, as it does for one that moves alone: no cycle of moves and exchanges gains.
+ */
+static u64 auto_exchange_gain(const struct auto_look *l, struct cosched_machine *m,
+			      const struct cosched_auto *a, const struct cosched_auto *b, int *to)
+{
+	u64 own_a = auto_demand(a->own), own_b = auto_demand(b->own);
+	int d = __ffs64(b->home);
+	struct auto_look other;
+	u64 left, before, after;
+	u32 c, best = U32_MAX;
+
+	auto_charge(m, b, false);
+	auto_prepare(&other, b, m, NULL);
+	before = own_b * auto_cost_one(&other, d) + auto_cost_without(l, a, l->cost, a->home, b);
+	auto_charge(m, a, false);
+	for (left = a->home & ~m->grown[d] & other.allowed; left; left &= left - 1) {
+		c = auto_cost_one(&other, __ffs64(left));
+		if (c < best) {
+			best = c;
+			*to = __ffs64(left);
+		}
+	}
+	auto_charge(m, a, true);
+	auto_charge(m, b, true);
+	after = own_b * best + auto_cost_without(l, a, m->cost[d], m->grown[d], b);
+	after += max_t(u64, own_a * AUTO_MARGIN, before >> AUTO_MARGIN_SHIFT);
+	return best < U32_MAX && before > after ? before - after : 0;
+}
+
+static void auto_settle(struct cosched_machine *m, struct cosched_auto *a, u64 home)
+{
+	auto_charge(m, a, false);
+	a->home = home;
+	auto_charge(m, a, true);
+}
+
+/* Is @a content with its home as it is? */
+static bool auto_stays(struct cosched_machine *m, const struct cosched_auto *a)
+{
+	struct auto_look l;
+	u64 home;
+
+	auto_charge(m, a, false);
+	auto_prepare(&l, a, m, NULL);
+	home = auto_look(&l, a->home);
+	auto_charge(m, a, true);
+	return home == a->home;
+}
+
+/*
+ * @a finds no place that is better, as long as nobody makes room. With whom could it change
+ * places? Those who ask are large: there are hardly more of them than domains. They ask those
+ * in one domain that demand about as much or less, down to a quarter: smaller ones are not what
+ * is in the way. None of the two may want to leave again.
+ */
+static void auto_exchange(const struct auto_look *l, struct cosched_machine *m,
+			  struct cosched_auto *a, const struct list_head *clusters)
+{
+	u64 home = a->home, home_with, gain, best = 0, left;
+	struct cosched_auto *b, *with = NULL;
+	int to, best_to = 0;
+	struct auto_set set;
+
+	auto_charge(m, a, false);
+	for (left = l->allowed; left; left &= left - 1) {
+		m->cost[__ffs64(left)] = auto_from(l, &set, __ffs64(left));
+		m->grown[__ffs64(left)] = set.domains;
+	}
+	auto_charge(m, a, true);
+	list_for_each_entry(b, clusters, node) {
+		if (auto_size(b) < auto_size(a) - 2)
+			break;
+		if (b == a || b->batch || auto_size(b) > auto_size(a) || b->demand != b->own ||
+		    hweight64(b->home) != 1 || !(b->home & l->allowed) ||
+		    !(home & ~m->grown[__ffs64(b->home)]))
+			continue;
+		gain = auto_exchange_gain(l, m, a, b, &to);
+		if (gain > best) {
+			best = gain;
+			best_to = to;
+			with = b;
+		}
+	}
+	if (!with)
+		return;
+	home_with = with->home;
+	auto_settle(m, a, m->grown[__ffs64(home_with)]);
+	auto_settle(m, with, BIT_ULL(best_to));
+	if (auto_stays(m, a) && auto_stays(m, with))
+		return;
+	auto_settle(m, a, home);
+	auto_settle(m, with, home_with);
+}
+
+static void auto_choose_one(struct cosched_auto *a, struct cosched_machine *m,
+			    const struct list_head *clusters)
+{
+	u32 left[COSCHED_AUTO_DOMAINS];
+	struct auto_look l;
+
+	auto_charge(m, a, false);
+	auto_charge_below(m, a, clusters, false);
+	auto_prepare(&l, a, m, left);
 	a->home = l.allowed ? auto_look(&l, a->home) : 0;
 	auto_charge_below(m, a, clusters, true);
 	auto_charge(m, a, true);
+	/* Not where others are below: they are in it. */
+	if (l.cost > AUTO_MARGIN && !a->batch && a->demand == a->own)
+		auto_exchange(&l, m, a, clusters);
 }
 
 static int auto_cmp(void *priv, const struct list_head *a, const struct list_head *b)
 {
 	const struct cosched_auto *x = list_entry(a, struct cosched_auto, node);
 	const struct cosched_auto *y = list_entry(b, struct cosched_auto, node);
-	int size = fls(auto_demand(y->demand)) - fls(auto_demand(x->demand));
+	int size = auto_size(y) - auto_size(x);
 
 	return size ?: x->id > y->id;
 }

@@ -15,11 +15,16 @@ struct cosched_machine {
 	u32		capacity[COSCHED_AUTO_DOMAINS];
 	/* Of tasks without automatic home; the choice adds the clusters'. */
 	u64		load[COSCHED_AUTO_DOMAINS];
-	/* Scratch: sums, load by capacity, and the load before batch was placed. */
+	/*
+	 * Scratch: sums, load by capacity, the load before batch was placed, and for one that
+	 * may exchange places what a home would grow to from each domain, and cost.
+	 */
 	u64		all_load;
 	u32		all_capacity;
 	u32		ratio[COSCHED_AUTO_DOMAINS];
 	u64		busy[COSCHED_AUTO_DOMAINS];
+	u64		grown[COSCHED_AUTO_DOMAINS];
+	u32		cost[COSCHED_AUTO_DOMAINS];
 	/* Between domains, as node_distance(): 10 is near. */
 	u8		distance[COSCHED_AUTO_DOMAINS][COSCHED_AUTO_DOMAINS];
 };

@@ -128,6 +128,8 @@ static void cosched_auto_test_situations(struct kunit *test)
 		{ "rather away than among others", 4, 4, 2, 2, { 80, 40 }, { }, { 1, 2 },
 		  { 12, 2 } },
 		{ "it shrinks by the farthest", 4, 4, 2, 1, { 70 }, { }, { 13 }, { 12 } },
+		{ "a smaller one makes room where that is nearer", 4, 4, 2, 3, { 80, 40, 40 }, { },
+		  { 5, 2, 8 }, { 3, 4, 8 } },
 		{ "the example of the model", 4, 4, 4, 3, { 80, 40, 40 }, { }, { 1, 1, 2 },
 		  { 12, 1, 2 } },
 		{ "a soaker avoids others", 2, 4, 2, 1, { 40 }, { 40, 0 }, { 0 }, { 2 } },
@@ -146,6 +148,84 @@ static void cosched_auto_test_situations(struct kunit *test)
 			KUNIT_EXPECT_EQ_MSG(test, t->cluster[i].home, cases[c].after[i],
 					    "%s: cluster %d", cases[c].what, i);
 		KUNIT_EXPECT_EQ_MSG(test, test_choose(t), 0, "%s: moves on", cases[c].what);
+	}
+}
+
+/* Domains that differ, and clusters in homes of others: capacities and demands in CPUs. */
+static void cosched_auto_test_exchange(struct kunit *test)
+{
+	static const struct {
+		const char *what;
+		u8 nr, capacity[4], nr_clusters, demand[4], before[4], after[4];
+	} cases[] = {
+		{ "a large one on a small domain", 2, { 4, 3 }, 2, { 4, 3 }, { 2, 1 }, { 1, 2 } },
+		{ "that has two", 3, { 4, 2, 4 }, 3, { 4, 2, 4 }, { 3, 1, 4 }, { 1, 2, 4 } },
+		{ "whose number is higher", 3, { 4, 2, 4 }, 3, { 2, 4, 4 }, { 1, 3, 4 },
+		  { 2, 1, 4 } },
+		{ "a little headroom is no gain", 2, { 8, 6 }, 2, { 5, 4 }, { 2, 1 }, { 2, 1 } },
+		{ "much smaller ones are not asked", 2, { 8, 4 }, 2, { 8, 0 }, { 1, 2 }, { 1, 2 } },
+		{ "two do not make room for one", 3, { 8, 4, 4 }, 3, { 8, 4, 4 }, { 6, 1, 1 },
+		  { 6, 1, 1 } },
+	};
+	struct auto_test *t = test_alloc(test);
+	int c, i;
+
+	for (c = 0; c < ARRAY_SIZE(cases); c++) {
+		test_machine(t, cases[c].nr, 1, 4);
+		for (i = 0; i < cases[c].nr; i++)
+			t->machine.capacity[i] = cases[c].capacity[i] * ONE;
+		for (i = 0; i < cases[c].nr_clusters; i++)
+			test_cluster(t, cases[c].demand[i] * ONE, cases[c].before[i]);
+		test_choose(t);
+		for (i = 0; i < t->nr; i++)
+			KUNIT_EXPECT_EQ_MSG(test, t->cluster[i].home, cases[c].after[i],
+					    "%s: cluster %d", cases[c].what, i);
+		KUNIT_EXPECT_EQ_MSG(test, test_choose(t), 0, "%s: moves on", cases[c].what);
+	}
+}
+
+/*
+ * As many clusters as domains that differ, each with one that it would fill: it comes to
+ * have that or one as large, for itself, wherever all of them start.
+ */
+static void cosched_auto_test_fitting(struct kunit *test)
+{
+	static const u8 capacities[][3] = {
+		{ 4, 2 }, { 4, 2, 4 }, { 4, 4, 2 }, { 4, 3, 4 }, { 8, 2, 4 }, { 16, 12, 16 },
+	};
+	struct auto_test *t = test_alloc(test);
+	int c, turned, start, i;
+
+	for (c = 0; c < ARRAY_SIZE(capacities); c++) {
+		const u8 *capacity = capacities[c];
+		int nr = capacity[2] ? 3 : 2;
+
+		for (i = 0; i < nr << (nr * nr); i++) {
+			u64 all = 0;
+			int j;
+
+			turned = i % nr;
+			start = i / nr;
+			test_machine(t, nr, 1, nr);
+			for (j = 0; j < nr; j++) {
+				t->machine.capacity[j] = capacity[j] * ONE;
+				test_cluster(t, capacity[(j + turned) % nr] * ONE,
+					     start >> j * nr & (BIT(nr) - 1));
+			}
+			KUNIT_EXPECT_LT_MSG(test, test_settle(t, 10), 10, "%d from %x: restless",
+					    c, start);
+			for (j = 0; j < nr; j++) {
+				u64 home = t->cluster[j].home;
+
+				KUNIT_EXPECT_EQ_MSG(test, hweight64(home), 1,
+						    "%d from %x: cluster %d", c, start, j);
+				KUNIT_EXPECT_EQ_MSG(test, t->machine.capacity[__ffs64(home)],
+						    t->cluster[j].demand,
+						    "%d from %x: cluster %d", c, start, j);
+				all |= home;
+			}
+			KUNIT_EXPECT_EQ_MSG(test, all, BIT(nr) - 1, "%d from %x", c, start);
+		}
 	}
 }
 
@@ -448,6 +528,8 @@ static void cosched_auto_test_small_change(struct kunit *test)
 
 static struct kunit_case cosched_auto_test_cases[] = {
 	KUNIT_CASE(cosched_auto_test_situations),
+	KUNIT_CASE(cosched_auto_test_exchange),
+	KUNIT_CASE(cosched_auto_test_fitting),
 	KUNIT_CASE(cosched_auto_test_distances),
 	KUNIT_CASE(cosched_auto_test_memory),
 	KUNIT_CASE(cosched_auto_test_batch),

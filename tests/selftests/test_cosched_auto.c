@@ -484,7 +484,7 @@ static void hotplug(const char *top)
 
 /*
  * CPUs isolated from load balancing are in no LLC domain and no home, and domains that have
- * lost some of them count for what is left: no home has too few CPUs.
+ * lost some of them count for what is left: each cluster has one that holds it, for itself.
  */
 static void isolated(const char *top)
 {
@@ -518,6 +518,7 @@ static void isolated(const char *top)
 		home = home_of(cg[i]);
 		REQUIRE(CPU_COUNT(&home) >= g[i]->n, "%d CPUs for %d tasks", CPU_COUNT(&home), g[i]->n);
 		REQUIRE(!common(&home, &gone), "an isolated CPU is home");
+		REQUIRE(!common(&home, &left), "c%d is where others are", i);
 		CPU_OR(&left, &left, &home);
 	}
 	REQUIRE(CPU_EQUAL(&left, &usable), "a CPU is nobody's home");
