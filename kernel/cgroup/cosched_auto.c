@@ -42,7 +42,9 @@
  * where 1 is what one runnable task more per CPU costs. A cluster moves for a clear
  * gain only: 3/16, or an eighth of a cost that is large. Else it keeps its home, grown
  * by the nearest domain or shrunk by the farthest, as long as load does not outweigh
- * distance. Without that, clusters would follow each other's noise.
+ * distance. Without that, clusters would follow each other's noise. At the border, where
+ * it has too little and less than half of a domain more would be used, it does not move
+ * now to grow soon: if that costs no more, it grows instead.
  *
  * Who gains nothing alone may with another. A large cluster that stays where it costs
  * more than the margin (it has several domains, or too little) may exchange places with a
@@ -215,14 +217,15 @@ static bool auto_all(const struct auto_look *l, bool back)
 	return l->demand > l->total + l->total / 8 && l->due > l->total - l->total / 8;
 }
 
-static void auto_grow(const struct auto_look *l, struct auto_set *s)
+/* @keep: as far as it would not shrink again. */
+static void auto_grow(const struct auto_look *l, struct auto_set *s, bool keep)
 {
 	while (l->due > s->room && s->domains != l->allowed) {
 		int d = auto_nearest(l, s);
 
-		if (l->due <= s->room + min(l->room[d], s->room) / 2)
+		if (l->due <= s->room + min(l->room[d], s->room) / (keep ? 4 : 2))
 			return;
-		if (s->nr == 1 && (s->domains | BIT_ULL(d)) == l->allowed && !auto_all(l, false))
+		if (s->nr == 1 && (s->domains | BIT_ULL(d)) == l->allowed && !auto_all(l, keep))
 			return;
 		auto_add(l, s, d);
 	}
@@ -285,22 +288,23 @@ static u32 auto_from(const struct auto_look *l, struct auto_set *s, int d)
 		return l->m->ratio[d] + (l->far ? l->far[d] / 2 : 0);
 	}
 	auto_set(l, s, BIT_ULL(d));
-	auto_grow(l, s);
+	auto_grow(l, s, false);
 	return auto_cost(l, s);
 }
 
 static u64 auto_look(struct auto_look *l, u64 home)
 {
 	u32 cost = U32_MAX, best_cost = U32_MAX;
-	bool large = false;
+	bool large = false, border = false;
 	u64 seeds, best = 0;
 	struct auto_set set;
 
 	home &= l->allowed;
 	if (home) {
 		auto_set(l, &set, home);
-		auto_grow(l, &set);
+		auto_grow(l, &set, false);
 		auto_shrink(l, &set);
+		border = set.domains == home && l->due > set.room;
 		home = set.domains;
 		/* Fits and has nothing to gain: by far the most frequent case. */
 		if (l->due <= set.room && auto_cost_avoidable(l, &set) <= AUTO_MARGIN)
@@ -322,6 +326,13 @@ static u64 auto_look(struct auto_look *l, u64 home)
 	if (best_cost + max(AUTO_MARGIN, cost >> AUTO_MARGIN_SHIFT) >= cost) {
 		l->cost = large ? cost : 0;
 		return home;
+	}
+	/* At the border it grows, rather than move now and grow soon. */
+	if (border) {
+		auto_set(l, &set, home);
+		auto_grow(l, &set, true);
+		if (auto_cost(l, &set) <= best_cost)
+			return set.domains;
 	}
 	return best;
 }
