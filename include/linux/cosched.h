@@ -80,7 +80,7 @@ void cosched_cluster_set_weights(struct cosched_cluster *cl, unsigned int prefer
 unsigned long cosched_cluster_gp(struct cosched_cluster *cl);
 void cosched_cluster_stat(struct cosched_cluster *cl, struct cosched_stat *stat);
 void cosched_cluster_load(struct cosched_cluster *cl, int cpu, struct cosched_load *load);
-void cosched_cluster_demand(struct cosched_cluster *cl, u32 *cpus, struct cosched_demand *demand);
+bool cosched_cluster_demand(struct cosched_cluster *cl, u32 *cpus, struct cosched_demand *demand);
 u32 cosched_cpu_demand(int cpu);
 u32 cosched_cgroup_limit(struct cgroup *cgrp, bool *batch);
 bool cosched_numa_balancing(void);

@@ -45,6 +45,7 @@ struct cosched_css {
 
 	/* The following are protected by cosched_mutex. */
 	struct cosched_cluster		*own;		/* NULL: no preference set here */
+	struct list_head		owner;		/* in cosched_owners, with .own */
 	struct cpumask			*asked;		/* NULL: inherited */
 	struct cosched_automatic	*automatic;	/* what chooses .asked, or NULL */
 	unsigned int			weights[2];	/* 0: inherited */
@@ -61,6 +62,7 @@ static DEFINE_MUTEX(cosched_mutex);
 static struct cpumask cosched_online;	/* CPUs that homes may consist of */
 static struct cpumask cosched_scratch, cosched_llc_scratch, cosched_auto_scratch;
 static struct cosched_css *cosched_root;
+static LIST_HEAD(cosched_owners);
 
 /* A cgroup with an automatic home. */
 struct cosched_automatic {
@@ -68,8 +70,13 @@ struct cosched_automatic {
 	struct cosched_css		*cs;
 	struct cosched_demand		sample;		/* this time */
 	bool				sampled;	/* there was one */
+	bool				turn;		/* its home is chosen this time */
+	bool				light;		/* is batch, as it weighs little */
 	bool				batch;		/* its tasks are */
 	u32				normal;		/* mean number of those that are not */
+	u32				limit;		/* CPU time that it is allowed */
+	u32				chosen;		/* the demand when its home was, last */
+	unsigned int			memory;		/* cosched_auto_tenth() of the last time */
 	bool				far_known;
 	u32				far[COSCHED_AUTO_DOMAINS];
 	u32				room[COSCHED_AUTO_DOMAINS];
@@ -80,6 +87,9 @@ struct cosched_survey {
 	struct cosched_machine		machine;
 	struct list_head		clusters;	/* cosched_automatic::choice */
 	unsigned int			nr_clusters;
+	bool				new_tree;	/* other ones than at the look before */
+	bool				nested;		/* some are below others */
+	struct cpumask			online;		/* of the look before, as llc_before */
 	struct cpumask			usable;		/* CPUs that are in a domain */
 	struct cpumask			span[COSCHED_AUTO_DOMAINS];
 	int				node[COSCHED_AUTO_DOMAINS];
@@ -88,7 +98,7 @@ struct cosched_survey {
 	s64				others[COSCHED_AUTO_DOMAINS];	/* load, smoothed */
 	unsigned int			looks;
 	u64				faults[MAX_NUMNODES];
-	int				llc[NR_CPUS];
+	int				llc[NR_CPUS], llc_before[NR_CPUS];
 	u16				domain[NR_CPUS];
 	u32				load[NR_CPUS];	/* of clusters with automatic homes */
 };
@@ -236,6 +246,7 @@ static struct cosched_cluster *cosched_disown(struct cosched_css *cs)
 	if (cl) {
 		cosched_cluster_stat(cl, &cs->past);
 		cs->own = NULL;
+		list_del(&cs->owner);
 	}
 	return cl;
 }
@@ -289,13 +300,27 @@ static struct cosched_css *cosched_asker_of(struct cosched_css *cs)
 	return cs;
 }
 
-static void cosched_survey_domains(struct cosched_survey *s)
+/* The automatic home that @a is below, or NULL. */
+static struct cosched_automatic *cosched_auto_above(struct cosched_automatic *a)
+{
+	return container_of(a->choice.parent, struct cosched_automatic, choice);
+}
+
+/* The domains, and how large they are. Whether they are others than at the look before. */
+static bool cosched_survey_domains(struct cosched_survey *s)
 {
 	struct cosched_machine *m = &s->machine;
 	unsigned int i, j, step, before = m->nr, nr = 0;
 	int cpu;
 
 	cosched_llc_ids(s->llc);
+	s->new_domains = false;
+	if (cpumask_equal(&s->online, &cosched_online) &&
+	    !memcmp(s->llc, s->llc_before, nr_cpu_ids * sizeof(s->llc[0])))
+		return false;
+	cpumask_copy(&s->online, &cosched_online);
+	memcpy(s->llc_before, s->llc, sizeof(s->llc));
+
 	cpumask_clear(&s->usable);
 	/* In the order of their first CPUs: neighbours are next to each other. */
 	for_each_cpu(cpu, &cosched_online) {
@@ -312,14 +337,10 @@ static void cosched_survey_domains(struct cosched_survey *s)
 	step = max(DIV_ROUND_UP(nr, COSCHED_AUTO_DOMAINS), 1);
 	m->nr = DIV_ROUND_UP(nr, step);
 
-	for (i = 0; i < m->nr; i++) {
-		m->capacity[i] = 0;
-		m->load[i] = 0;
+	for (i = 0; i < m->nr; i++)
 		cpumask_clear(&s->span[i]);
-	}
 	for_each_cpu(cpu, &s->usable) {
 		s->domain[cpu] /= step;
-		m->capacity[s->domain[cpu]] += arch_scale_cpu_capacity(cpu);
 		cpumask_set_cpu(cpu, &s->span[s->domain[cpu]]);
 	}
 	s->new_domains = m->nr != before;
@@ -332,6 +353,23 @@ static void cosched_survey_domains(struct cosched_survey *s)
 	for (i = 0; i < m->nr; i++) {
 		for (j = 0; j < m->nr; j++)
 			m->distance[i][j] = min(node_distance(s->node[i], s->node[j]), U8_MAX);
+	}
+	return true;
+}
+
+/* Whose homes are above whose. */
+static void cosched_survey_tree(struct cosched_survey *s)
+{
+	struct cosched_automatic *a;
+	struct cosched_css *cs;
+
+	s->new_tree = false;
+	s->nested = false;
+	list_for_each_entry(a, &s->clusters, choice.node) {
+		for (cs = cosched_parent(a->cs); cs && !cs->automatic;)
+			cs = cosched_parent(cs);
+		a->choice.parent = cs ? &cs->automatic->choice : NULL;
+		s->nested |= !!cs;
 	}
 }
 
@@ -348,39 +386,37 @@ static void cosched_survey_load(struct cosched_survey *s)
 	bool known = !s->new_domains &&
 		     time_before(jiffies, s->loaded + 2 * COSCHED_AUTO_INTERVAL);
 	s64 others[COSCHED_AUTO_DOMAINS] = { };
-	struct cgroup_subsys_state *pos;
-	struct cosched_css *cs;
+	struct cosched_automatic *a;
+	struct cosched_css *pos;
 	unsigned int i;
 	int cpu;
 
-	memset(s->load, 0, sizeof(s->load));
-	rcu_read_lock();
-	css_for_each_descendant_pre(pos, &cosched_root->css) {
+	memset(s->load, 0, nr_cpu_ids * sizeof(s->load[0]));
+	list_for_each_entry(a, &s->clusters, choice.node)
+		a->sample = (struct cosched_demand){ };
+	list_for_each_entry(pos, &cosched_owners, owner) {
 		struct cosched_demand demand = { };
+		struct cosched_css *cs = cosched_asker_of(pos);
 
-		cs = css_cosched(pos);
-		if (cs->automatic)
-			memset(&cs->automatic->sample, 0, sizeof(cs->automatic->sample));
-		if (!cs->own)
-			continue;
-		cs = cosched_asker_of(cs);
 		if (!cs || !cs->automatic)
 			continue;
-		cosched_cluster_demand(css_cosched(pos)->own, s->load, &demand);
-		cs->automatic->sample.sum += demand.sum;
+		if (!cosched_cluster_demand(pos->own, s->load, &demand))
+			continue;
+		a = cs->automatic;
+		a->sample.sum += demand.sum;
 		/* The homes above bound this one: they are for its tasks, too. */
-		for (; cs && (demand.nr_normal || demand.nr_idle_policy); cs = cosched_parent(cs)) {
-			if (!cs->automatic)
-				continue;
-			cs->automatic->sample.nr_normal += demand.nr_normal;
-			cs->automatic->sample.nr_idle_policy += demand.nr_idle_policy;
+		for (; a; a = a->choice.parent ? cosched_auto_above(a) : NULL) {
+			a->sample.nr_normal += demand.nr_normal;
+			a->sample.nr_idle_policy += demand.nr_idle_policy;
 		}
 	}
-	rcu_read_unlock();
+	for (i = 0; i < m->nr; i++)
+		m->capacity[i] = 0;
 	for_each_cpu(cpu, &s->usable) {
 		unsigned int d = s->domain[cpu];
 		u32 load = cosched_cpu_demand(cpu);
 
+		m->capacity[d] += arch_scale_cpu_capacity(cpu);
 		/* Where only the idle class runs, none of it counts. */
 		if (load)
 			others[d] += (s64)load - s->load[cpu];
@@ -402,6 +438,12 @@ static void cosched_survey_load(struct cosched_survey *s)
 
 /* NUMA balancing scans a task's memory once a second at most: who looks every 100 ms waits. */
 #define COSCHED_AUTO_MEMORY	10
+
+/* Which tenth look this is to @a: not to all it begins at the same one. */
+static unsigned int cosched_auto_tenth(struct cosched_survey *s, struct cosched_automatic *a)
+{
+	return (u32)(a->choice.id + s->looks) / COSCHED_AUTO_MEMORY;
+}
 
 /* The faults of the tasks of @cs and all below it, into s->faults; their sum. */
 static u64 cosched_survey_faults(struct cosched_survey *s, struct cosched_css *cs)
@@ -439,7 +481,7 @@ static const u32 *cosched_survey_memory(struct cosched_survey *s, struct cosched
 					bool sampling)
 {
 	struct cosched_machine *m = &s->machine;
-	unsigned int i;
+	unsigned int i, tenth = cosched_auto_tenth(s, a);
 	u64 sum;
 
 	if (!cosched_numa_balancing()) {
@@ -447,8 +489,8 @@ static const u32 *cosched_survey_memory(struct cosched_survey *s, struct cosched
 		return NULL;
 	}
 	/* One in ten at each look. Who did not run had no faults. */
-	if (s->new_domains || (sampling && a->sample.sum &&
-			       (u32)(a->choice.id + s->looks) % COSCHED_AUTO_MEMORY == 0)) {
+	if (s->new_domains || (sampling && a->sample.sum && a->memory != tenth)) {
+		a->memory = tenth;
 		sum = cosched_survey_faults(s, a->cs);
 		a->far_known = sum >= COSCHED_AUTO_FAULTS;
 		for (i = 0; i < m->nr && a->far_known; i++) {
@@ -481,39 +523,50 @@ static bool cosched_auto_idle_policy(struct cosched_automatic *a)
 	return a->batch;
 }
 
-/* What @a demands and may use; @sampling: remember the demand for the next time. */
-static void cosched_survey_cluster(struct cosched_survey *s, struct cosched_automatic *a,
-				   bool sampling)
+/* The domains of what @a has for a home, however it came to it. */
+static u64 cosched_auto_domains(struct cosched_survey *s, struct cosched_automatic *a)
+{
+	u64 domains = 0;
+	int cpu;
+
+	for_each_cpu_and(cpu, a->cs->asked, &s->usable)
+		domains |= BIT_ULL(s->domain[cpu]);
+	return domains;
+}
+
+/* What the cpu controller says of @a. */
+static void cosched_survey_limit(struct cosched_automatic *a)
+{
+	a->limit = cosched_cgroup_limit(a->cs->css.cgroup, &a->light);
+}
+
+/* What @a demands; @sampling: remember it for the next time. Whether it is batch. */
+static bool cosched_survey_demand(struct cosched_automatic *a, bool sampling)
 {
 	struct cosched_auto *choice = &a->choice;
-	struct cosched_css *parent = cosched_parent(a->cs);
-	const struct cpumask *home = cosched_home(parent), *cpuset;
-	u32 limit = cosched_cgroup_limit(a->cs->css.cgroup, &choice->batch);
-	u32 sample = min(a->sample.sum, limit);
-	int cpu;
+	u32 sample = min(a->sample.sum, a->limit);
 
 	if (sampling)
 		a->batch = cosched_auto_idle_policy(a);
-	choice->batch |= a->batch;
 	if (!sampling && !a->sampled)
 		choice->own = max(sample, COSCHED_AUTO_DEMAND_NEW);
 	else if (sampling)
 		choice->own = a->sampled ? (choice->own + sample) / 2 : sample;
 	a->sampled |= sampling;
-	choice->demand += choice->own;
-	choice->parent = NULL;
-	for (; parent; parent = cosched_parent(parent)) {
-		if (!parent->automatic)
-			continue;
-		parent->automatic->choice.demand += choice->own;
-		if (!choice->parent)
-			choice->parent = &parent->automatic->choice;
-	}
+	choice->demand = choice->own;
+	return a->light || a->batch;
+}
 
+/* Where @a may be, and where its memory is. */
+static void cosched_survey_cluster(struct cosched_survey *s, struct cosched_automatic *a,
+				   bool sampling)
+{
+	struct cosched_auto *choice = &a->choice;
+	const struct cpumask *home = cosched_home(cosched_parent(a->cs)), *cpuset;
+	int cpu;
+
+	a->chosen = choice->demand;
 	choice->far = cosched_survey_memory(s, a, sampling);
-	choice->home = 0;
-	for_each_cpu_and(cpu, a->cs->asked, &s->usable)
-		choice->home |= BIT_ULL(s->domain[cpu]);
 
 	rcu_read_lock();
 	cpuset = cosched_cpuset(a->cs);
@@ -527,6 +580,71 @@ static void cosched_survey_cluster(struct cosched_survey *s, struct cosched_auto
 		choice->room = a->room;
 	}
 	rcu_read_unlock();
+}
+
+/*
+ * Turns
+ *
+ * To choose a home takes ten times as long as to add up a demand, or longer, and few
+ * homes change. So with more clusters than COSCHED_AUTO_TURN only so many have their turn
+ * at a look, one after another, and besides those that
+ *
+ * - are new, have changed what they demand, or are batch now or no more,
+ * - have not just one domain for a home: several are due to a few only,
+ * - are batch and demand anything: to others they are no load,
+ * - are below one that has its turn: to that they are none either.
+ *
+ * The rest is load on the domains where it is.
+ */
+#define COSCHED_AUTO_TURN	64
+
+/* What a cluster counts at least, as cosched_auto_choose() has it. */
+#define COSCHED_AUTO_DEMAND_MIN	(SCHED_CAPACITY_SCALE / 256)
+
+/* Did the demand of @a change enough to matter to the choice? */
+static bool cosched_auto_changed(const struct cosched_automatic *a)
+{
+	u32 least = max(SCHED_CAPACITY_SCALE / 8, a->chosen / 8);
+
+	return abs_diff(a->choice.demand, a->chosen) > least;
+}
+
+/* Whose turn it is, into cosched_automatic::turn; @all: that of all. Demands on the way. */
+static void cosched_auto_turns(struct cosched_survey *s, bool all, bool sampling)
+{
+	struct cosched_automatic *a, *above;
+	unsigned int nr = 0;
+
+	/* In the order of their last turns. */
+	list_for_each_entry(a, &s->clusters, choice.node) {
+		bool batch;
+
+		a->turn = all || nr++ < COSCHED_AUTO_TURN || !a->sampled;
+		if (a->turn)
+			cosched_survey_limit(a);
+		batch = cosched_survey_demand(a, sampling);
+		a->turn |= batch != a->choice.batch || !is_power_of_2(a->choice.home) ||
+			   (batch && a->choice.own > COSCHED_AUTO_DEMAND_MIN);
+		a->choice.batch = batch;
+		if (!s->nested)
+			a->turn |= cosched_auto_changed(a);
+	}
+	if (!s->nested)
+		return;
+	list_for_each_entry(a, &s->clusters, choice.node) {
+		for (above = a; above->choice.parent;) {
+			above = cosched_auto_above(above);
+			above->choice.demand += a->choice.own;
+		}
+	}
+	list_for_each_entry(a, &s->clusters, choice.node)
+		a->turn |= cosched_auto_changed(a);
+	list_for_each_entry(a, &s->clusters, choice.node) {
+		for (above = a; above->choice.parent && !a->turn;) {
+			above = cosched_auto_above(above);
+			a->turn = above->turn;
+		}
+	}
 }
 
 /* The CPUs of the home chosen for @a, into @mask. */
@@ -571,41 +689,52 @@ static void cosched_auto_trace(struct cosched_survey *s, struct cosched_automati
 				capacity, load);
 }
 
-/* Choose all automatic homes. The caller updates @but, which changes anyway. */
+/* Choose automatic homes. The caller updates @but, which changes anyway. */
 static void cosched_auto_update(bool sampling, struct cosched_css *but)
 {
 	struct cosched_survey *s = cosched_survey;
-	struct cosched_automatic *a;
+	struct cosched_automatic *a, *next;
+	LIST_HEAD(turn);
+	bool all;
 
 	lockdep_assert_held(&cosched_mutex);
 	if (!s)
 		return;
-	cosched_survey_domains(s);
+	if (s->new_tree)
+		cosched_survey_tree(s);
+	all = cosched_survey_domains(s);
 	/* One CPU, or none that is not isolated: there is nothing to choose. */
 	if (s->machine.nr)
 		cosched_survey_load(s);
 	s->looks += sampling;
-	list_for_each_entry(a, &s->clusters, choice.node)
-		a->choice.demand = 0;
-	list_for_each_entry(a, &s->clusters, choice.node)
-		cosched_survey_cluster(s, a, sampling);
-	cosched_auto_choose(&s->clusters, &s->machine);
+	cosched_auto_turns(s, all, sampling);
+	list_for_each_entry_safe(a, next, &s->clusters, choice.node) {
+		if (a->turn) {
+			if (all)
+				a->choice.home = cosched_auto_domains(s, a);
+			cosched_survey_cluster(s, a, sampling);
+			list_move_tail(&a->choice.node, &turn);
+		} else if (!a->choice.batch) {
+			s->machine.load[__ffs64(a->choice.home)] +=
+				max(a->choice.own, COSCHED_AUTO_DEMAND_MIN);
+		}
+	}
+	cosched_auto_choose(&turn, &s->machine);
 
-	list_for_each_entry(a, &s->clusters, choice.node) {
+	list_for_each_entry(a, &turn, choice.node) {
 		struct cosched_css *cs = a->cs;
-		u64 before = 0;
-		int cpu;
 
 		cosched_auto_mask(s, a, &cosched_auto_scratch);
-		if (cpumask_equal(&cosched_auto_scratch, cs->asked))
-			continue;
-		for_each_cpu_and(cpu, cs->asked, &s->usable)
-			before |= BIT_ULL(s->domain[cpu]);
-		cosched_auto_trace(s, a, before, &cosched_auto_scratch);
-		cpumask_copy(cs->asked, &cosched_auto_scratch);
-		if (cs != but)
-			cosched_update(cs, NULL);
+		if (!cpumask_equal(&cosched_auto_scratch, cs->asked)) {
+			cosched_auto_trace(s, a, cosched_auto_domains(s, a), &cosched_auto_scratch);
+			cpumask_copy(cs->asked, &cosched_auto_scratch);
+			if (cs != but)
+				cosched_update(cs, NULL);
+		}
+		/* A part of what was chosen, or else all that it may use. */
+		a->choice.home = cosched_auto_domains(s, a);
 	}
+	list_splice_tail(&turn, &s->clusters);
 }
 
 static void cosched_auto_work(struct work_struct *work)
@@ -641,14 +770,17 @@ static int cosched_auto_add(struct cosched_automatic *a)
 		queue_delayed_work(system_freezable_power_efficient_wq, &cosched_auto_dwork,
 				   COSCHED_AUTO_INTERVAL);
 	}
+	a->memory = cosched_auto_tenth(cosched_survey, a);
 	list_add(&a->choice.node, &cosched_survey->clusters);
 	cosched_survey->nr_clusters++;
+	cosched_survey->new_tree = true;
 	return 0;
 }
 
 static void cosched_auto_del(struct cosched_automatic *a)
 {
 	list_del(&a->choice.node);
+	cosched_survey->new_tree = true;
 	if (!--cosched_survey->nr_clusters) {
 		kvfree(cosched_survey);
 		cosched_survey = NULL;
@@ -701,8 +833,10 @@ static int cosched_set(struct cosched_css *cs, struct cpumask **asked,
 		static_branch_inc_cpuslocked(&cosched_used.key);
 	}
 	cpumask_copy(before, cosched_home(cs));
-	if (cl)
+	if (cl) {
 		cs->own = cl;
+		list_add(&cs->owner, &cosched_owners);
+	}
 	if (asked) {
 		swap(cs->asked, *asked);
 		swap(cs->automatic, *automatic);

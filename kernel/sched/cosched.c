@@ -1861,10 +1861,13 @@ void cosched_task_exit(struct task_struct *p)
  * A thousand clusters times the CPUs of a large machine are too many to look at,
  * and to lock: only where there was load lately, and as cosched_peek() sees it; it is
  * smoothed anyway.
+ *
+ * Return: whether there was anything to add.
  */
-void cosched_cluster_demand(struct cosched_cluster *cl, u32 *cpus, struct cosched_demand *demand)
+bool cosched_cluster_demand(struct cosched_cluster *cl, u32 *cpus, struct cosched_demand *demand)
 {
 	struct cpumask *active = to_cpumask(cl->active);
+	bool any = false;
 	int cpu;
 
 	for_each_cpu(cpu, active) {
@@ -1881,7 +1884,9 @@ void cosched_cluster_demand(struct cosched_cluster *cl, u32 *cpus, struct cosche
 		demand->sum += avg.runnable;
 		demand->nr_normal += snap.nr_runnable - min(snap.nr_idle_policy, snap.nr_runnable);
 		demand->nr_idle_policy += snap.nr_idle_policy;
+		any = true;
 	}
+	return any;
 }
 
 /**
