@@ -77,6 +77,8 @@ struct cosched_automatic {
 	u32				limit;		/* CPU time that it is allowed */
 	u32				chosen;		/* the demand when its home was, last */
 	unsigned int			memory;		/* cosched_auto_tenth() of the last time */
+	unsigned int			next_cpus;	/* when to find .cpus anew, a look */
+	struct cpumask			cpus;		/* that cpusets leave to its tasks */
 	bool				far_known;
 	u32				far[COSCHED_AUTO_DOMAINS];
 	u32				room[COSCHED_AUTO_DOMAINS];
@@ -282,22 +284,56 @@ static void cosched_drop(struct cosched_cluster *cl)
 static void cosched_auto_work(struct work_struct *work);
 static DECLARE_DELAYED_WORK(cosched_auto_dwork, cosched_auto_work);
 
-/* CPUs that cpusets leave to the tasks of @cs. Single tasks' affinity is not looked at. */
-static const struct cpumask *cosched_cpuset(struct cosched_css *cs)
-{
-#ifdef CONFIG_CPUSETS
-	return css_cs(cgroup_e_css(cs->css.cgroup, &cpuset_cgrp_subsys))->effective_cpus;
-#else
-	return cpu_possible_mask;
-#endif
-}
-
 /* The nearest cgroup that asks for CPUs, @cs or above. */
 static struct cosched_css *cosched_asker_of(struct cosched_css *cs)
 {
 	while (cs && !cs->asked)
 		cs = cosched_parent(cs);
 	return cs;
+}
+
+#ifdef CONFIG_CPUSETS
+static const struct cpumask *cosched_cpuset(struct cgroup *cgrp)
+{
+	return css_cs(cgroup_e_css(cgrp, &cpuset_cgrp_subsys))->effective_cpus;
+}
+#endif
+
+/*
+ * CPUs that cpusets leave to the tasks that the home of @a is for, into @a->cpus: those of
+ * the cgroups that have tasks, @a's and below, whether the controller is enabled there or
+ * not. A home that is set by hand below is for tasks of its own. While there are no tasks,
+ * those of @a's cgroup. Single tasks' affinity is not looked at.
+ *
+ * Return: the number of cgroups looked at.
+ */
+static unsigned int cosched_auto_cpus(struct cosched_automatic *a)
+{
+	unsigned int nr = 0;
+#ifdef CONFIG_CPUSETS
+	struct cgroup *cgrp = a->cs->css.cgroup;
+	struct cgroup_subsys_state *pos;
+
+	cpumask_clear(&a->cpus);
+	rcu_read_lock();
+	css_for_each_descendant_pre(pos, &cgrp->self) {
+		struct cosched_css *asker;
+
+		nr++;
+		if (!READ_ONCE(pos->cgroup->nr_populated_csets))
+			continue;
+		asker = cosched_asker_of(css_cosched(cgroup_e_css(pos->cgroup,
+								  &cosched_cgrp_subsys)));
+		if (asker && asker->automatic)
+			cpumask_or(&a->cpus, &a->cpus, cosched_cpuset(pos->cgroup));
+	}
+	if (cpumask_empty(&a->cpus))
+		cpumask_copy(&a->cpus, cosched_cpuset(cgrp));
+	rcu_read_unlock();
+#else
+	cpumask_copy(&a->cpus, cpu_possible_mask);
+#endif
+	return nr;
 }
 
 /* The automatic home that @a is below, or NULL. */
@@ -557,29 +593,32 @@ static bool cosched_survey_demand(struct cosched_automatic *a, bool sampling)
 	return a->light || a->batch;
 }
 
-/* Where @a may be, and where its memory is. */
+/* A few cgroups are walked over at each look, more at each tenth at least. */
+#define COSCHED_AUTO_WALK	16
+#define COSCHED_AUTO_WALK_MAX	10
+
+/* Where @a may be, and where its memory is; @all: all has changed. */
 static void cosched_survey_cluster(struct cosched_survey *s, struct cosched_automatic *a,
-				   bool sampling)
+				   bool all, bool sampling)
 {
 	struct cosched_auto *choice = &a->choice;
-	const struct cpumask *home = cosched_home(cosched_parent(a->cs)), *cpuset;
+	const struct cpumask *home = cosched_home(cosched_parent(a->cs));
 	int cpu;
 
 	a->chosen = choice->demand;
 	choice->far = cosched_survey_memory(s, a, sampling);
-
-	rcu_read_lock();
-	cpuset = cosched_cpuset(a->cs);
+	if (all || (int)(s->looks - a->next_cpus) >= 0)
+		a->next_cpus = s->looks + min(1 + cosched_auto_cpus(a) / COSCHED_AUTO_WALK,
+					      COSCHED_AUTO_WALK_MAX);
 	choice->room = NULL;
-	if (!cpumask_empty(home) || !cpumask_subset(&s->usable, cpuset)) {
+	if (!cpumask_empty(home) || !cpumask_subset(&s->usable, &a->cpus)) {
 		memset(a->room, 0, sizeof(a->room));
-		for_each_cpu_and(cpu, &s->usable, cpuset) {
+		for_each_cpu_and(cpu, &s->usable, &a->cpus) {
 			if (cpumask_empty(home) || cpumask_test_cpu(cpu, home))
 				a->room[s->domain[cpu]] += arch_scale_cpu_capacity(cpu);
 		}
 		choice->room = a->room;
 	}
-	rcu_read_unlock();
 }
 
 /*
@@ -658,11 +697,8 @@ static void cosched_auto_mask(struct cosched_survey *s, struct cosched_automatic
 	for (left = a->choice.home; left; left &= left - 1)
 		cpumask_or(mask, mask, &s->span[__ffs64(left)]);
 	/* Without a domain that it may use, all it may use. */
-	rcu_read_lock();
-	if (!cpumask_and(mask, mask, cosched_cpuset(a->cs)) &&
-	    !cpumask_and(mask, &cosched_online, cosched_cpuset(a->cs)))
+	if (!cpumask_and(mask, mask, &a->cpus) && !cpumask_and(mask, &cosched_online, &a->cpus))
 		cpumask_copy(mask, &cosched_online);
-	rcu_read_unlock();
 	if (!cpumask_empty(home) && !cpumask_and(mask, mask, home))
 		cpumask_copy(mask, home);
 }
@@ -712,7 +748,7 @@ static void cosched_auto_update(bool sampling, struct cosched_css *but)
 		if (a->turn) {
 			if (all)
 				a->choice.home = cosched_auto_domains(s, a);
-			cosched_survey_cluster(s, a, sampling);
+			cosched_survey_cluster(s, a, all, sampling);
 			list_move_tail(&a->choice.node, &turn);
 		} else if (!a->choice.batch) {
 			s->machine.load[__ffs64(a->choice.home)] +=
@@ -771,6 +807,7 @@ static int cosched_auto_add(struct cosched_automatic *a)
 				   COSCHED_AUTO_INTERVAL);
 	}
 	a->memory = cosched_auto_tenth(cosched_survey, a);
+	a->next_cpus = cosched_survey->looks;
 	list_add(&a->choice.node, &cosched_survey->clusters);
 	cosched_survey->nr_clusters++;
 	cosched_survey->new_tree = true;

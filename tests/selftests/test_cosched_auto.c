@@ -335,6 +335,51 @@ static void limited_cpus(const char *top)
 	}
 }
 
+/*
+ * Those of the cgroups below count, where the tasks are: with a cosched controller of their
+ * own and without.  What has no tasks does not count, nor what has a home set by hand.
+ */
+static void limited_cpus_below(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	char a[PATH_MAX], full[PATH_MAX], empty[PATH_MAX], other[PATH_MAX], list[1024];
+	cpu_set_t home, both;
+	int i, j, enable;
+
+	if (cs_try_write(cs_root(), "cgroup.subtree_control", "+cpuset") ||
+	    cs_try_write(top, "cgroup.subtree_control", "+cpuset"))
+		cs_skip("needs the cpuset controller");
+	make(a, top, "a", "auto");
+	cs_write(a, "cgroup.subtree_control", "+cpuset");
+	cs_mkdir(full, a, "full");
+	cs_mkdir(empty, a, "empty");
+	cs_mkdir(other, a, "other");
+	spinners(full, 2);
+	for (enable = 0; enable < 2; enable++) {
+		if (enable) {
+			cs_enable(a);
+			ru_prefer(other, &topo->llc[0]);
+			spinners(other, 1);
+		}
+		for (i = topo->nr_llcs - 1; i >= 0; i--) {
+			j = (i + 1) % topo->nr_llcs;
+			cs_format_cpus(&topo->llc[j], list, sizeof(list));
+			cs_write(empty, "cpuset.cpus", list);
+			cs_write(other, "cpuset.cpus", list);
+			cs_format_cpus(&topo->llc[i], list, sizeof(list));
+			cs_write(full, "cpuset.cpus", list);
+			cs_expect_soon(a, CS_HOME, list, AUTO_SETTLE_MS);
+		}
+	}
+	/* Tasks of two: what either may use is there for both. */
+	cs_write(other, CS_PREF, "\n");
+	cs_sleep_ms(AUTO_SETTLE_MS);
+	home = home_of(a);
+	both = ru_or(&topo->llc[0], &topo->llc[1]);
+	REQUIRE(domains(&home) == 1, "%d domains", domains(&home));
+	REQUIRE(common(&home, &both) == CPU_COUNT(&home), "where none of them may be");
+}
+
 static void need_cpu_controller(const char *top)
 {
 	if (cs_try_write(cs_root(), "cgroup.subtree_control", "+cpu") ||
@@ -602,6 +647,7 @@ static const struct cs_test tests[] = {
 	{ "grows_and_shrinks", grows_and_shrinks, 0 },
 	{ "beside_others", beside_others, 0 },
 	{ "limited_cpus", limited_cpus, 0 },
+	{ "limited_cpus_below", limited_cpus_below, 0 },
 	{ "bandwidth", bandwidth, 0 },
 	{ "batch_idle", batch_idle, 0 },
 	{ "batch_weight", batch_weight, 0 },
