@@ -55,7 +55,7 @@
  *	home: the CPU where the data is warm; one that does not run briefly queues
  *	elsewhere if others have a much shorter queue. Before all that, where a
  *	cluster keeps a domain outside busy as well, whom a task there wakes stays
- *	with it.
+ *	with it; and where it overruns the machine, all of that is its home.
  *
  * load balancer: cosched_can_migrate(). Into home is never cache hot. Out of it,
  *	if home has no idle CPU, to one that is durably idle, to any other only if
@@ -127,9 +127,9 @@
  * next change, which first waits for a grace period, so that neither a write
  * of a file nor CPU hotplug can fail for want of memory half way.
  *
- * struct cosched_apart is written by one wakeup at a time, the one whose cmpxchg() of
- * cosched_apart::reviewed succeeds; the next may do so a few ms later. Who reads it
- * without sees it before or after. cosched_cluster::runs are changed by atomic operations.
+ * struct cosched_apart and cosched_cluster::overrun are written by one wakeup at a time, the
+ * one whose cmpxchg() of cosched_apart::reviewed succeeds; the next may do so a few ms later.
+ * Who reads them without sees them before or after. cosched_cluster::runs are changed by atomic operations.
  *
  * struct cosched_cpu is protected by its CPU's rq lock, except events[], which
  * only that CPU touches with interrupts off, and racy reads for statistics.
@@ -213,6 +213,7 @@ struct cosched_cluster {
 	struct cosched_cpu __percpu	*cpu;
 	u32				weights;	/* preferred << 16 | allowed */
 	struct cosched_apart		apart;
+	bool				overrun;	/* when last reviewed */
 	u64				cgroup_id;
 	struct cosched_home		*spare;		/* the home before, see above */
 	unsigned long			spare_gp;
@@ -1039,6 +1040,9 @@ struct cosched_review {
 	u64	load;		/* of home, and of the cluster outside */
 	u64	capacity;	/* of home */
 	u64	room;		/* what others leave of the rest */
+	u64	own;		/* load of the cluster, anywhere, */
+	u64	others;		/* and all other load */
+	u64	total;		/* capacity of all there is */
 };
 
 /* Weights other than the default ones make leaving dearer, or cheaper, than it is. */
@@ -1057,34 +1061,87 @@ static enum cosched_review_reason cosched_judge(const struct cosched_review *r, 
 	       COSCHED_REVIEW_APART : COSCHED_REVIEW_DEAR;
 }
 
+/*
+ * Overrun
+ *
+ * A cluster that has the machine for itself, and more to do than all of it can, keeps every
+ * domain as busy as home. What is left of its preference then is queues of different
+ * lengths, and tasks that are sent home from where those are with whom they talk: one
+ * instance of hackbench took 3 % longer than without a home. So all of the machine is its home,
+ * as an automatic one would be (auto_all() in kernel/cgroup/cosched_auto.c), for as long as
+ * that lasts. Weights that make leaving dearer than the default ones ask for more of it.
+ */
+static bool cosched_judge_overrun(const struct cosched_review *r, u32 weights, bool before)
+{
+	u64 own = r->own * COSCHED_WEIGHT_ALLOWED * (weights >> 16);
+	u64 total = r->total * COSCHED_WEIGHT_PREFERRED * (weights & 0xffff);
+
+	if (before)
+		return r->own > r->total && own > total && r->others < r->total / 4;
+	return r->own > r->total + r->total / 8 && own > total + total / 8 &&
+	       r->others < r->total / 8;
+}
+
+/* Did it when it was last reviewed, not long ago? */
+static bool cosched_overruns(struct cosched_cluster *cl)
+{
+	return READ_ONCE(cl->overrun) && jiffies - READ_ONCE(cl->apart.reviewed) <=
+	       COSCHED_REVIEWS * COSCHED_REVIEW_INTERVAL;
+}
+
+/* The home that placement goes by. */
+static const struct cpumask *cosched_home_span(struct cosched_cluster *cl,
+					       struct cosched_home *home)
+{
+	return cosched_overruns(cl) ? cpu_online_mask : home_mask(home);
+}
+
+/* The runnable average of @cl on those CPUs of @span that are, or are not, of @home. */
+static unsigned long cosched_own_load(struct cosched_cluster *cl, const struct cpumask *span,
+				      struct cosched_home *home, bool at_home)
+{
+	unsigned long own = 0;
+	int cpu;
+
+	for_each_cpu_and(cpu, span, to_cpumask(cl->active)) {
+		struct cosched_load avg;
+		struct cosched_cpu snap;
+
+		if (cpumask_test_cpu(cpu, home_mask(home)) != at_home)
+			continue;
+		snap = cosched_peek(cl, cpu);
+		cosched_load_avg(&snap, &avg);
+		own += avg.runnable;
+	}
+	return own;
+}
+
 static void cosched_review_load(struct task_struct *p, struct cosched_cluster *cl,
 				struct cosched_home *home, struct cosched_review *r)
 {
 	enum cosched_asker asker = cosched_asker(p);
-	int llc, cpu;
+	int llc;
 
 	r->load = cosched_home_load(home, asker);
 	r->capacity = (u64)home->nr << SCHED_CAPACITY_SHIFT;
 	r->room = 0;
+	r->own = cosched_own_load(cl, home_mask(home), home, true);
+	r->others = r->load - min(r->load, r->own);
+	r->total = r->capacity;
 	for_each_cpu(llc, &cosched_llcs) {
-		unsigned long load, own = 0;
+		unsigned long load, own;
 		unsigned int nr;
+		u64 capacity;
 
-		for_each_cpu_andnot(cpu, cosched_llc_span(llc), home_mask(home)) {
-			struct cosched_load avg;
-			struct cosched_cpu snap;
-
-			if (!cpumask_test_cpu(cpu, to_cpumask(cl->active)))
-				continue;
-			snap = cosched_peek(cl, cpu);
-			cosched_load_avg(&snap, &avg);
-			own += avg.runnable;
-		}
-		r->load += own;
+		own = cosched_own_load(cl, cosched_llc_span(llc), home, false);
 		load = cosched_outside_load(llc, home, asker, &nr);
+		capacity = (u64)nr << SCHED_CAPACITY_SHIFT;
+		r->load += own;
+		r->own += own;
 		load -= min(load, own);
-		r->room += ((u64)nr << SCHED_CAPACITY_SHIFT) -
-			   min_t(u64, load, (u64)nr << SCHED_CAPACITY_SHIFT);
+		r->others += load;
+		r->room += capacity - min(capacity, load);
+		r->total += capacity;
 	}
 }
 
@@ -1105,7 +1162,7 @@ static bool cosched_review_runs(struct cosched_cluster *cl, struct cosched_revie
 	return enough;
 }
 
-/* If it is time, see whether @cl, of which @p wakes up, should be apart. */
+/* If it is time, see whether @cl, of which @p wakes up, should be apart, or overruns all. */
 static void cosched_review(struct task_struct *p, struct cosched_cluster *cl,
 			   struct cosched_home *home)
 {
@@ -1113,7 +1170,7 @@ static void cosched_review(struct task_struct *p, struct cosched_cluster *cl,
 	struct cosched_apart *a = &cl->apart;
 	enum cosched_review_reason reason;
 	struct cosched_review r;
-	bool known;
+	bool known, overrun;
 
 	if (now - last < COSCHED_REVIEW_INTERVAL || cmpxchg(&a->reviewed, last, now) != last)
 		return;
@@ -1127,14 +1184,20 @@ static void cosched_review(struct task_struct *p, struct cosched_cluster *cl,
 		WRITE_ONCE(a->lasts, 0);
 	}
 	cosched_review_load(p, cl, home, &r);
+	/* What it was longer ago than it lasts does not count. */
+	overrun = cosched_judge_overrun(&r, READ_ONCE(cl->weights), cl->overrun &&
+					now - last <= COSCHED_REVIEWS * COSCHED_REVIEW_INTERVAL);
 	known = cosched_review_runs(cl, &r);
 	reason = cosched_judge(&r, READ_ONCE(cl->weights));
+	WRITE_ONCE(cl->overrun, overrun);
+	if (overrun)
+		reason = COSCHED_REVIEW_OVERRUN;
 	if (cosched_apart(cl)) {
 		/* They are until the time is over, or others come. */
-		if (reason != COSCHED_REVIEW_FULL)
+		if (reason != COSCHED_REVIEW_FULL && !overrun)
 			return;
 		WRITE_ONCE(a->lasts, 0);
-	} else {
+	} else if (!overrun) {
 		if (!known || ++a->nr_reviews < COSCHED_REVIEWS)
 			return;
 		if (reason == COSCHED_REVIEW_APART) {
@@ -1315,7 +1378,8 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	bool wakeup = wake_flags & WF_TTWU;
 	int cpu, this_cpu = smp_processor_id(), affine = target;
 	unsigned int longer;
-	bool prev_home, target_home, affine_out, stays, brief, apart, waits, sync;
+	bool prev_home, target_home, affine_out, stays, brief, apart, waits, sync, overrun;
+	const struct cpumask *span;
 	struct cosched_home *home;
 
 	lockdep_assert_held(&p->pi_lock);
@@ -1325,12 +1389,14 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	if (!home->nr || !cpumask_intersects(home_mask(home), p->cpus_ptr))
 		return -1;
 
-	prev_home = cpumask_test_cpu(prev, home_mask(home)) && cosched_cpu_allowed(p, prev);
-	target_home = cpumask_test_cpu(target, home_mask(home)) && cosched_cpu_allowed(p, target);
+	overrun = cosched_overruns(cl);
+	span = overrun ? cpu_online_mask : home_mask(home);
+	prev_home = cpumask_test_cpu(prev, span) && cosched_cpu_allowed(p, prev);
+	target_home = cpumask_test_cpu(target, span) && cosched_cpu_allowed(p, target);
 
 	/* Where the data is warm, at home: what wake-affine chose, or before. */
 	if (!target_home)
-		target = prev_home ? prev : cpumask_any_and(home_mask(home), p->cpus_ptr);
+		target = prev_home ? prev : cpumask_any_and(span, p->cpus_ptr);
 
 	reason = COSCHED_HOME_IDLE;
 	cpu = prev;
@@ -1340,13 +1406,12 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	if (prev_home && (wake_flags & WF_EXEC) && cpu_rq(prev)->nr_running <= 1)
 		goto out;
 
-	brief = wakeup && cosched_runs_briefly(p);
-	if (brief && (cosched_home_busy(p, home) || READ_ONCE(cl->apart.lasts)))
+	if (wakeup && (overrun || READ_ONCE(cl->apart.lasts) || cosched_home_busy(p, home)))
 		cosched_review(p, cl, home);
 	apart = wakeup && cosched_apart(cl);
-	brief = brief && !apart;
+	brief = wakeup && cosched_runs_briefly(p) && !apart;
 
-	affine_out = !cpumask_test_cpu(affine, home_mask(home)) && cosched_cpu_allowed(p, affine);
+	affine_out = !cpumask_test_cpu(affine, span) && cosched_cpu_allowed(p, affine);
 	if (apart && affine_out) {
 		cpu = cosched_idle_beside(p, home, affine);
 		if (cpu >= 0) {
@@ -1362,7 +1427,7 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	 * one looking for another, and so on. Nor does it look for a lasting one
 	 * if the tick just did: what home's CPUs do is on lines that they write.
 	 */
-	stays = !cpumask_test_cpu(prev, home_mask(home)) && cosched_cpu_allowed(p, prev) &&
+	stays = !cpumask_test_cpu(prev, span) && cosched_cpu_allowed(p, prev) &&
 		cosched_cpu_idle(p, prev);
 	if (stays && !brief && time_before(jiffies, p->cosched_look + COSCHED_LOOK_INTERVAL)) {
 		reason = COSCHED_STAY;
@@ -1370,7 +1435,15 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 		goto out;
 	}
 	s.looks = stays && !brief ? 1 : 0;
-	cosched_scan(p, home_mask(home), NULL, target, &s);
+	if (overrun) {
+		/* As many as those of home and of one domain outside; the nearest first. */
+		s.limit = home->nr + per_cpu(sd_llc_size, target);
+		cosched_scan(p, cosched_llc_span(target), NULL, target, &s);
+		if (s.idle < 0)
+			cosched_scan(p, span, cosched_llc_span(target), target, &s);
+	} else {
+		cosched_scan(p, span, NULL, target, &s);
+	}
 	if (s.idle >= 0) {
 		cpu = s.idle;
 		goto out;
@@ -1386,6 +1459,9 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 		cpu = target;
 		goto out;
 	}
+
+	if (overrun)
+		goto queue;
 
 	reason = COSCHED_STAY;
 	cpu = prev;
@@ -1421,6 +1497,7 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 		goto out;
 	}
 
+queue:
 	reason = COSCHED_HOME_QUEUE;
 	cpu = s.queue;
 	/* Who is forked or exec'ed stays for longer than who wakes up. */
@@ -1430,6 +1507,8 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	else if (prev_home && cpu_rq(prev)->nr_running <= s.nr_queued)
 		cpu = prev;
 out:
+	if (overrun && !cpumask_test_cpu(cpu, home_mask(home)))
+		reason = reason == COSCHED_HOME_IDLE ? COSCHED_SPILL : COSCHED_OVERFLOW;
 	switch (reason) {
 	case COSCHED_HOME_IDLE:
 	case COSCHED_HOME_QUEUE:
@@ -1475,8 +1554,8 @@ int __cosched_can_migrate(struct task_struct *p, int src, int dst,
 
 	rcu_read_lock();
 	home = rcu_dereference(cl->home);
-	from_home = cpumask_test_cpu(src, home_mask(home));
-	to_home = cpumask_test_cpu(dst, home_mask(home));
+	from_home = cpumask_test_cpu(src, cosched_home_span(cl, home));
+	to_home = cpumask_test_cpu(dst, cosched_home_span(cl, home));
 
 	if (from_home == to_home)
 		goto out;
@@ -1527,8 +1606,8 @@ bool __cosched_leaves_home(struct task_struct *p, int src, int dst)
 	cl = READ_ONCE(p->cosched);
 	if (cl) {
 		home = rcu_dereference(cl->home);
-		out = cpumask_test_cpu(src, home_mask(home)) &&
-		      !cpumask_test_cpu(dst, home_mask(home));
+		out = cpumask_test_cpu(src, cosched_home_span(cl, home)) &&
+		      !cpumask_test_cpu(dst, cosched_home_span(cl, home));
 	}
 	rcu_read_unlock();
 	return out;
@@ -1708,7 +1787,7 @@ static void cosched_move_work(struct callback_head *work)
 	home = rcu_dereference(cl->home);
 	src = task_cpu(p);
 	crowded = cosched_long_crowded(p, src);
-	if (home->nr && !cpumask_test_cpu(src, home_mask(home)))
+	if (home->nr && !cpumask_test_cpu(src, cosched_home_span(cl, home)))
 		dst = cosched_way_home(p, home, src, &peer, &mutual);
 	if (home->nr && dst < 0) {
 		dst = cosched_way_out(p, cl, home, src, crowded);
@@ -1761,7 +1840,7 @@ void __cosched_tick(struct task_struct *curr)
 
 	rcu_read_lock();
 	home = rcu_dereference(curr->cosched->home);
-	if (cpumask_test_cpu(cpu_of(rq), home_mask(home)))
+	if (cpumask_test_cpu(cpu_of(rq), cosched_home_span(curr->cosched, home)))
 		look = cosched_crowded(rq, curr);
 	else
 		look = home->nr;

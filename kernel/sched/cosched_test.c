@@ -260,6 +260,49 @@ static void cosched_test_judge(struct kunit *test)
 	}
 }
 
+/* Whether a cluster overruns a machine of 16 CPUs, by what it and others do. */
+static void cosched_test_judge_overrun(struct kunit *test)
+{
+	static const struct {
+		u32 own, others;	/* percent of a CPU */
+		u16 preferred, allowed;
+		bool before, want;
+	} cases[] = {
+		{ 1800, 0, 100, 150, false, false },
+		{ 1801, 0, 100, 150, false, true },
+		{ 1801, 199, 100, 150, false, true },
+		{ 6400, 201, 100, 150, false, false },
+		/* It ends later than it begins. */
+		{ 1601, 0, 100, 150, true, true },
+		{ 1600, 0, 100, 150, true, false },
+		{ 1800, 399, 100, 150, true, true },
+		{ 6400, 401, 100, 150, true, false },
+		/* Weights that hold it ask for more, those that do not for no less. */
+		{ 3600, 0, 100, 300, false, false },
+		{ 3601, 0, 100, 300, false, true },
+		{ 3200, 0, 100, 300, true, false },
+		{ 6400, 0, 1, 100, false, false },
+		{ 1800, 0, 100, 100, false, false },
+		{ 1801, 0, 100, 100, false, true },
+		{ 1600, 0, 10000, 1, true, false },
+		/* As large as they can be: 4096 tasks on each of 4096 CPUs. */
+		{ U32_MAX, 0, 10000, 10000, false, true },
+	};
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct cosched_review r = {
+			.own = (u64)cases[i].own * SCHED_CAPACITY_SCALE / 100,
+			.others = (u64)cases[i].others * SCHED_CAPACITY_SCALE / 100,
+			.total = 16 * SCHED_CAPACITY_SCALE,
+		};
+
+		KUNIT_EXPECT_EQ_MSG(test, cosched_judge_overrun(&r, cases[i].preferred << 16 |
+								cases[i].allowed, cases[i].before),
+				    cases[i].want, "case %d", i);
+	}
+}
+
 /* Means of runs, half of which are forgotten each time. */
 static void cosched_test_review_runs(struct kunit *test)
 {
@@ -346,6 +389,7 @@ static struct kunit_case cosched_test_cases[] = {
 	KUNIT_CASE(cosched_test_mean_run),
 	KUNIT_CASE(cosched_test_weights),
 	KUNIT_CASE(cosched_test_judge),
+	KUNIT_CASE(cosched_test_judge_overrun),
 	KUNIT_CASE(cosched_test_review_runs),
 #ifdef CONFIG_FAIR_GROUP_SCHED
 	KUNIT_CASE(cosched_test_batch_weight),

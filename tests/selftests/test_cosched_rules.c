@@ -902,6 +902,68 @@ static void rule7_brief_tasks_part(const char *top)
 	REQUIRE(!apart, "they part where others need the CPUs");
 }
 
+/* Runnable tasks of @cg for each CPU of @home, as percent of those for each other CPU. */
+static double lean(const char *cg, const cpu_set_t *home)
+{
+	static struct cs_load load;
+	double in = 0, out = 0;
+	int i;
+
+	cs_load(cg, &load);
+	for (i = 0; i < load.nr_cpus; i++) {
+		if (CPU_ISSET(load.cpu[i].cpu, home))
+			in += load.cpu[i].runnable;
+		else
+			out += load.cpu[i].runnable;
+	}
+	out /= ru_topo()->nr_cpus - CPU_COUNT(home);
+	return 100 * in / CPU_COUNT(home) / out;
+}
+
+/* More tasks than all CPUs can run, nobody else: all CPUs are home, while that lasts. */
+static void rule3_overrun(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[0], rest = outside_of(&home);
+	int i, overrun, n = 2 * topo->nr_cpus;
+	struct ru_trace trace;
+	double leans = 0;
+
+	ru_prefer(top, &home);
+	ru_gang(&(struct ru_gang_opts){
+		.n = n, .cg = top, .start = topo->online, .busy_us = 700, .sleep_us = 70 });
+	cs_sleep_ms(SETTLE_MS);
+	ru_trace_start();
+	for (i = 0; i < 10; i++) {
+		cs_sleep_ms(20);
+		leans += lean(top, &home) / 10;
+	}
+	ru_trace_stop(&trace);
+	overrun = ru_count(&trace, NULL, "cosched_review", "overrun");
+	cs_diag("%d tasks: overrun %d times in 200 ms; home has %.0f%% of what others have",
+		n, overrun, leans);
+	REQUIRE(overrun >= 10, "the cluster does not know that it overruns the machine");
+	REQUIRE(leans < 115, "tasks wait at home");
+
+	cs_write(top, CS_WEIGHTS, "1 100");
+	cs_sleep_ms(50);
+	ru_trace_start();
+	cs_sleep_ms(50);
+	ru_trace_stop(&trace);
+	overrun = ru_count(&trace, NULL, "cosched_review", "overrun");
+	REQUIRE(!overrun, "weights do not hold it");
+	cs_write(top, CS_WEIGHTS, "");
+
+	block(&rest, 1);
+	cs_sleep_ms(100);
+	ru_trace_start();
+	cs_sleep_ms(100);
+	ru_trace_stop(&trace);
+	overrun = ru_count(&trace, NULL, "cosched_review", "overrun");
+	cs_diag("beside others: overrun %d times", overrun);
+	REQUIRE(!overrun, "others do not count");
+}
+
 /* Rule 8: hard limits win */
 
 static void rule8_affinity(const char *top)
@@ -1192,6 +1254,7 @@ int main(int argc, char **argv)
 		TEST(rule7_no_cpu_idle_while_threads_wait),
 		TEST(rule7_crowded_task_leaves),
 		TEST(rule7_brief_tasks_part),
+		TEST(rule3_overrun),
 		TEST(rule8_affinity),
 		TEST(rule8_cpuset),
 		TEST(rule8_isolated_cpus),

@@ -31,6 +31,7 @@
 	EM(COSCHED_REVIEW_FITS,	"fits")			\
 	EM(COSCHED_REVIEW_FULL,	"full")			\
 	EM(COSCHED_REVIEW_DEAR,	"dear")			\
+	EM(COSCHED_REVIEW_OVERRUN, "overrun")		\
 	EMe(COSCHED_REVIEW_APART, "apart")
 
 #ifndef _TRACE_COSCHED_ENUMS
@@ -202,9 +203,9 @@ TRACE_EVENT(cosched_home,
 );
 
 /*
- * Whether tasks of a cluster that run briefly are apart: for how long they run at home and
- * outside, in us, the load of home and of the cluster outside, the capacity of home, and
- * what others leave of the rest.
+ * Whether a cluster overruns the machine, else whether its tasks that run briefly are apart:
+ * for how long they run at home and outside, in us, the load of home and of the cluster
+ * outside, the capacity of home, and what others leave of the rest.
  */
 TRACE_EVENT(cosched_review,
 
