@@ -45,7 +45,7 @@ const int cs_nr_stat_keys = ARRAY_LEN(cs_stat_keys);
 
 static char root[PATH_MAX];
 static enum cs_mode mode;
-static cpu_set_t online_at_start;
+static cpu_set_t online_at_start, allowed_at_start;
 static char options_at_start[256];
 
 /* Reported with a skipped test's line: a pipe from the test to the harness. */
@@ -827,6 +827,16 @@ static void restore_cpus(void)
 			cs_set_online(cpu, true);
 }
 
+/* A test may keep the harness off some CPUs. */
+static void restore_affinity(void)
+{
+	cpu_set_t now;
+
+	sched_getaffinity(0, sizeof(now), &now);
+	if (!CPU_EQUAL(&now, &allowed_at_start))
+		sched_setaffinity(0, sizeof(allowed_at_start), &allowed_at_start);
+}
+
 static void restore_options(void)
 {
 	char now[256];
@@ -908,6 +918,7 @@ static int run_test(const struct cs_test *test, int number)
 
 	restore_cpus();
 	restore_options();
+	restore_affinity();
 	len = cs_rmtree(top);
 	if (len) {
 		cs_diag("%s: cannot remove %s: %s", test->name, top,
@@ -1042,6 +1053,7 @@ int cs_main(int argc, char **argv, const struct cs_program *program)
 		return 1;
 	}
 	cs_online(&online_at_start);
+	sched_getaffinity(0, sizeof(allowed_at_start), &allowed_at_start);
 	mount_options(options_at_start, sizeof(options_at_start));
 	mode = find_mode();
 	if (mode == CS_MODE_ABSENT && !program->any_mode) {

@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <linux/sched.h>
+#include <math.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -97,12 +98,16 @@ static cpu_set_t outside_of(const cpu_set_t *home)
 	return ru_minus(&ru_topo()->online, home);
 }
 
-/* What is to be idle for others, this program does not run on. Until the test's end. */
+/*
+ * What is to be idle for others, this program does not run on, nor the harness that waits
+ * for it and looks every few ms. Until the test's end.
+ */
 static void keep_off(const cpu_set_t *set)
 {
 	cpu_set_t rest = outside_of(set);
 
-	if (sched_setaffinity(0, sizeof(rest), &rest))
+	if (sched_setaffinity(0, sizeof(rest), &rest) ||
+	    sched_setaffinity(getppid(), sizeof(rest), &rest))
 		cs_fail("sched_setaffinity: %s", strerror(errno));
 }
 
@@ -856,6 +861,80 @@ static void rule7_crowded_task_leaves(const char *top)
 }
 
 /*
+ * Home is crowded and all CPUs outside as well, by far, until one is left by who was there.
+ * After how many ms does a task of the cluster take it? INFINITY: not within @max_ms; NAN:
+ * the balancer, which goes by no weights, was first.
+ */
+static double unused_taken_ms(const char *top, int max_ms)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[0], unused = ru_one(ru_nth(&topo->llc[1], 0));
+	cpu_set_t others = outside_of(&home);
+	struct ru_gang *full, *last, *g;
+	double ms = INFINITY;
+	struct ru_trace trace;
+	int i;
+
+	others = ru_minus(&others, &unused);
+	full = block(&others, 6);
+	last = block(&unused, 1);
+	g = ru_gang(&(struct ru_gang_opts){ .n = 2 * CPU_COUNT(&home), .cg = top, .start = home });
+	ru_allow(g, &topo->online);
+	keep_off(&unused);
+	ru_trace_start();
+	cs_sleep_ms(SETTLE_MS);
+	last->w[0].stop = RU_SLEEP;
+	until_asleep(last);
+	cs_sleep_ms(max_ms);
+	ru_trace_stop(&trace);
+	for (i = 0; i < trace.n && ms == INFINITY; i++) {
+		const struct ru_event *e = &trace.event[i];
+
+		if (!CPU_ISSET(e->dst, &unused) || !ru_member(g, e->pid))
+			continue;
+		if (!strcmp(e->name, "cosched_push"))
+			ms = ((double)e->ns - last->w[0].beat) / MS;
+		else if (!strcmp(e->name, "cosched_pull"))
+			ms = NAN;
+	}
+	free(trace.event);
+	ru_end(g);
+	ru_end(last);
+	ru_end(full);
+	REQUIRE(!sched_setaffinity(0, sizeof(topo->online), &topo->online),
+		"sched_setaffinity: %s", strerror(errno));
+	return ms;
+}
+
+static void unused_taken(const char *top, const char *weights, int from_ms, int to_ms)
+{
+	double ms;
+	int i;
+
+	cs_write(top, CS_WEIGHTS, weights);
+	/* A kernel thread that has an instant to do there uses it, too, and may be often. */
+	for (i = 0; i < 4; i++) {
+		ms = unused_taken_ms(top, 3 * to_ms / 2);
+		cs_diag("weights %s: taken after %.1f ms", weights, ms);
+		REQUIRE(!(ms < from_ms), "weights %s: too soon, %d ms are due", weights, from_ms);
+		if (ms <= to_ms)
+			return;
+	}
+	cs_fail("weights %s: not within %d ms", weights, to_ms);
+}
+
+/*
+ * A CPU outside that nobody has used for four looks, 16 ms, is taken however dear its
+ * domain is; with weights that have allowed ten times preferred, after ten times as long.
+ */
+static void rule7_unused_by_weights(const char *top)
+{
+	ru_prefer(top, &ru_topo()->llc[0]);
+	unused_taken(top, CS_WEIGHTS_DEFAULT, 16, 48);
+	unused_taken(top, "1 10", 160, 240);
+}
+
+/*
  * More tasks that run briefly than home has CPUs, where to leave costs nothing: they find
  * that out, and do not wait. They gather again when others need the CPUs outside.
  */
@@ -1253,6 +1332,7 @@ int main(int argc, char **argv)
 		TEST(rule6_swap),
 		TEST(rule7_no_cpu_idle_while_threads_wait),
 		TEST(rule7_crowded_task_leaves),
+		TEST(rule7_unused_by_weights),
 		TEST(rule7_brief_tasks_part),
 		TEST(rule3_overrun),
 		TEST(rule8_affinity),
