@@ -115,7 +115,7 @@ matrix: coslab ## compile kernel/sched and kernel/cgroup in many configurations
 	@$(COSLAB) matrix --base $(BASE)
 
 .PHONY: test-long
-test-long: coslab ## all of test, placement with five seeds, and races of real parallelism
+test-long: coslab ## all of test, placement with five seeds, automatic homes for longer, and races of real parallelism
 	@tools/setup.sh --long
 	@COSCHED_LONG=1 $(COSLAB) test --base $(BASE) $(if $(RUN),--run '$(RUN)')
 

@@ -1,7 +1,10 @@
 package tests
 
 import (
+	"fmt"
+	"strconv"
 	"testing"
+	"time"
 
 	"cosched.io/cosched/internal/vm"
 )
@@ -27,6 +30,37 @@ func TestAuto(t *testing.T) {
 			Command:  []string{"-t", isolated},
 		})
 	})
+}
+
+// Automatic homes settle within half a second of a step of load and stay for a minute; and
+// none goes to and fro in a hundred patterns made of random numbers, of 10 s each. A failure
+// names the pattern; Documentation/testing.rst says how to run one alone, and
+// selftests/test_cosched_steady.c what is checked.
+func TestAutoSteady(t *testing.T) {
+	if !long() {
+		t.Skip("20 minutes of the guests' time: run by make test-long")
+	}
+	run := func(t *testing.T, preset string, args ...string) {
+		t.Parallel()
+		placement(t, "steady", 1, vm.Config{
+			Topology: topology(t, preset),
+			Command:  args,
+			// Workers that look at the clock every 100 us, and so cost a tenth.
+			Virtual: &vm.VirtualTime{Pause: 10 * time.Microsecond},
+			Timeout: time.Hour,
+		})
+	}
+	for _, preset := range []string{"demo", "uma8"} {
+		t.Run("steady/"+preset, func(t *testing.T) { run(t, preset, "-t", "steady") })
+	}
+	// Of the smaller machine and of the one with four nodes there are fewer.
+	const each = 10
+	for i, preset := range []string{"demo", "demo", "demo", "demo", "demo", "demo", "uma8", "uma8", "cfs-talk", "cfs-talk"} {
+		first := 1 + i*each
+		t.Run(fmt.Sprintf("patterns/%s/%d-%d", preset, first, first+each-1), func(t *testing.T) {
+			run(t, preset, "-t", "random_patterns", "--first", strconv.Itoa(first), "--patterns", strconv.Itoa(each))
+		})
+	}
 }
 
 // Automatic homes follow memory, as NUMA balancing knows of it; and that moves no task out of

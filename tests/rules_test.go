@@ -13,13 +13,17 @@ import (
 // exact makes a guest's time a count of what its CPUs execute: what a test of
 // placement states in milliseconds does not depend on how busy the host is.
 func exact(c *vm.Config) {
-	c.Virtual = &vm.VirtualTime{
+	v := vm.VirtualTime{
 		Seed: 1,
 		// The workers spin with it: see selftests/rules_util.h.
 		Pause: time.Microsecond,
 		// What is measured here takes milliseconds.
 		Quantum: 50 * time.Microsecond,
 	}
+	if c.Virtual != nil && c.Virtual.Pause != 0 {
+		v.Pause = c.Virtual.Pause
+	}
+	c.Virtual = &v
 	// A console is slow, and written to by the CPU that has something to say.
 	c.Cmdline = append([]string{"quiet"}, c.Cmdline...)
 	if c.Timeout == 0 {
