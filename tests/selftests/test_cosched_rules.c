@@ -931,7 +931,7 @@ static void rule7_unused_by_weights(const char *top)
 {
 	ru_prefer(top, &ru_topo()->llc[0]);
 	unused_taken(top, CS_WEIGHTS_DEFAULT, 16, 48);
-	unused_taken(top, "1 10", 160, 240);
+	unused_taken(top, "1 10", 160, 300);
 }
 
 /*

@@ -151,7 +151,7 @@ static unsigned int pick(uint64_t *state, unsigned int n)
 }
 
 /* One pattern; whether a home went back to where it had been. All it is made of is @nr. */
-static bool pattern(const char *top, long nr)
+static bool run_pattern(const char *top, long nr)
 {
 	static const unsigned int busy[] = { 200, 500, 1000, 2000, 5000, 10000, 20000 };
 	struct cluster *c = calloc(MAX_CLUSTERS, sizeof(*c));
@@ -210,7 +210,7 @@ static void random_patterns(const char *top)
 	char list[1024] = "";
 
 	for (nr = first; nr < first + patterns; nr++) {
-		if (!pattern(top, nr))
+		if (!run_pattern(top, nr))
 			continue;
 		failed++;
 		snprintf(list + strlen(list), sizeof(list) - strlen(list), " %ld", nr);
