@@ -829,8 +829,8 @@ static void rule7_crowded_task_leaves(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
 	cpu_set_t home = topo->llc[0];
-	int n = 2 * CPU_COUNT(&home), traced;
-	long long pushed, before;
+	int n = 2 * CPU_COUNT(&home), traced = 0, i;
+	long long pushed, before = 0;
 	struct ru_trace trace;
 	struct ru_mark mark;
 	struct ru_gang *g;
@@ -838,22 +838,25 @@ static void rule7_crowded_task_leaves(const char *top)
 
 	ru_prefer(top, &home);
 	g = ru_gang(&(struct ru_gang_opts){ .n = n, .cg = top, .start = home });
-	cs_sleep_ms(SETTLE_MS);
-	pushed = cs_stat(top, "tasks_pushed");
-	REQUIRE(!pushed, "tasks were pushed to CPUs that they may not use");
-	ru_trace_start();
-	ru_allow(g, &topo->online);
-	cs_sleep_ms(50);
-	before = cs_stat(top, "tasks_pushed");
-	ru_trace_stop(&trace);
-	pushed = cs_stat(top, "tasks_pushed");
-	traced = ru_count(&trace, g, "cosched_push", NULL);
+	/* The balancer may be first, on a small machine with all of them. */
+	for (i = 0, pushed = 0; i < 5 && !pushed; i++) {
+		ru_allow(g, &home);
+		cs_sleep_ms(SETTLE_MS);
+		pushed = cs_stat(top, "tasks_pushed");
+		REQUIRE(!pushed, "tasks were pushed to CPUs that they may not use");
+		ru_trace_start();
+		ru_allow(g, &topo->online);
+		cs_sleep_ms(50);
+		before = cs_stat(top, "tasks_pushed");
+		ru_trace_stop(&trace);
+		pushed = cs_stat(top, "tasks_pushed");
+		traced = ru_count(&trace, g, "cosched_push", NULL);
+	}
 	ru_mark(g, &mark);
 	cs_sleep_ms(200);
 	used = percent(ru_ran(g, &mark, &topo->online), n * (double)(ru_now() - mark.at));
 	cs_diag("%d threads used %.1f%% of %d CPUs; tasks_pushed %lld", n, used, n, pushed);
 	REQUIRE(used >= 97, "threads wait at home while CPUs are idle");
-	/* The balancer may be first with some. */
 	REQUIRE(pushed >= 1, "tasks_pushed did not count");
 	REQUIRE(traced >= before && traced <= pushed,
 		"%d cosched_push events, tasks_pushed counts %lld", traced, pushed);
