@@ -58,6 +58,19 @@ static void until_asleep(const struct ru_gang *g)
 		cs_sleep_ms(1);
 }
 
+/* From where it is to @set, asleep: not one that waits, with its data left behind. */
+static void allow_asleep(struct ru_gang *g, const cpu_set_t *bound, const cpu_set_t *set)
+{
+	for (;;) {
+		until_asleep(g);
+		ru_allow(g, set);
+		if (cs_task_state(g->w[0].tid) == 'S')
+			return;
+		ru_allow(g, bound);
+		cs_sleep_ms(5);
+	}
+}
+
 /* Traces for a while, then adds up. */
 struct seen {
 	struct ru_trace trace;
@@ -253,8 +266,7 @@ static void rule1_neighbours_first(const char *top)
 	g = wakers(top, 1, &prev);
 	block(&prev, 1);
 	cs_sleep_ms(SETTLE_MS);
-	until_asleep(g);
-	ru_allow(g, &topo->online);
+	allow_asleep(g, &prev, &topo->online);
 	s = watch(g, 300);
 	show(&s);
 	REQUIRE(placed_to(&s, "home_idle", &topo->llc[1]) >= 95,

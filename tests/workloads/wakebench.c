@@ -15,7 +15,7 @@
 static const char help[] =
 "Usage: wakebench [OPTION]... pipe|futex|timer|tick\n"
 "Prints cycles (instructions, in parallel virtual time) per wakeup or per tick as\n"
-"\"MODE windows W least L median M mean A\".  With --model also \"result nsec A\".\n"
+"\"MODE windows W least L median M mean A\".  With --model also \"result nsec M\".\n"
 "\n"
 "  pipe    two processes hand a byte back and forth through two pipes\n"
 "  futex   two processes wake one another through a futex\n"
@@ -62,7 +62,7 @@ static void report(const char *mode, long per_window)
 	       (double)cost[0] / per_window, (double)cost[windows / 2] / per_window,
 	       sum / windows / per_window);
 	if (model)
-		printf("result nsec %.3f\n", sum / windows / per_window);
+		printf("result nsec %.3f\n", (double)cost[windows / 2] / per_window);
 }
 
 static void pass(int from, int to)
