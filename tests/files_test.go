@@ -94,7 +94,8 @@ func runSelftests(t *testing.T, list []selftest) {
 }
 
 // hotplugSkips: a guest with all of its CPUs online has none that is absent; TestAbsentCPU has.
-var hotplugSkips = []string{"absent_cpu_named"}
+// Suspend is tested with the debug kernel, which has the options for it.
+var hotplugSkips = []string{"absent_cpu_named", "suspended"}
 
 // The files hold, refuse, inherit and count what the documentation says.
 func TestFiles(t *testing.T) {

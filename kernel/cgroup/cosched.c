@@ -409,6 +409,12 @@ static void cosched_survey_tree(struct cosched_survey *s)
 	}
 }
 
+/* Was the look before not long ago? */
+static bool cosched_survey_in_time(const struct cosched_survey *s)
+{
+	return time_before(jiffies, s->loaded + 2 * COSCHED_AUTO_INTERVAL);
+}
+
 /*
  * The demands of clusters, and the load of others: what is left of that of run queues.
  * The two are not of one kind. Who moves takes its load on a run queue along, and that of
@@ -419,8 +425,7 @@ static void cosched_survey_tree(struct cosched_survey *s)
 static void cosched_survey_load(struct cosched_survey *s)
 {
 	struct cosched_machine *m = &s->machine;
-	bool known = !s->new_domains &&
-		     time_before(jiffies, s->loaded + 2 * COSCHED_AUTO_INTERVAL);
+	bool known = !s->new_domains && cosched_survey_in_time(s);
 	s64 others[COSCHED_AUTO_DOMAINS] = { };
 	struct cosched_automatic *a;
 	struct cosched_css *pos;
@@ -776,7 +781,11 @@ static void cosched_auto_update(bool sampling, struct cosched_css *but)
 static void cosched_auto_work(struct work_struct *work)
 {
 	cosched_lock();
-	cosched_auto_update(true, NULL);
+	/* Who was frozen for that long, by a suspend, demands nothing and will again. */
+	if (cosched_survey && !cosched_survey_in_time(cosched_survey))
+		cosched_survey->loaded = jiffies;
+	else
+		cosched_auto_update(true, NULL);
 	if (cosched_survey)
 		queue_delayed_work(system_freezable_power_efficient_wq, &cosched_auto_dwork,
 				   COSCHED_AUTO_INTERVAL);

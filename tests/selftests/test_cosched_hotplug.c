@@ -19,6 +19,9 @@
 /* The home follows hotplug from a notifier; readers may see it a bit late. */
 #define FOLLOW_MS	3000
 
+/* Automatic homes settle in that. */
+#define AUTO_SETTLE_MS	500
+
 static long rounds = 15;
 
 /* Skips unless these CPUs can be taken offline; leaves them online. */
@@ -294,6 +297,82 @@ static void hotplug_under_load(const char *top)
 	}
 }
 
+/*
+ * A suspend takes all CPUs but the first away and brings them back. Homes are after it what
+ * they were before, also those that the kernel chose, and tasks run at home. The machine
+ * does all but sleep: nothing could wake it.
+ */
+static void suspended(const char *top)
+{
+	static const char *const asked[] = { "2-3", "auto", "auto", "1,3", "auto" };
+	char cg[5][PATH_MAX], home[5][64], after[64], name[16];
+	long long changes, usec[3], ms;
+	pid_t pid[3];
+	int i;
+
+	if (!cs_has_file("/sys/power", "pm_test"))
+		cs_skip("needs a kernel that can test suspend");
+	if (cs_has_file("/sys/power", "mem_sleep") &&
+	    cs_try_write("/sys/power", "mem_sleep", "deep"))
+		cs_skip("needs a machine that can suspend to memory");
+	/* Five seconds if it is not there. */
+	cs_try_write("/sys/module/suspend/parameters", "pm_test_delay", "1");
+	for (i = 0; i < 4; i++) {
+		snprintf(name, sizeof(name), "c%d", i);
+		cs_mkdir(cg[i], top, name);
+		cs_write(cg[i], CS_PREF, asked[i]);
+		/* A CPU more than tasks, so that all of them can be at home. */
+		if (i < 3)
+			pid[i] = cs_spinner(cg[i]);
+	}
+	/* One that the kernel chooses within a home by hand. */
+	cs_enable(cg[0]);
+	cs_mkdir(cg[4], cg[0], "child");
+	cs_write(cg[4], CS_PREF, asked[4]);
+	cs_sleep_ms(AUTO_SETTLE_MS);
+	for (i = 0; i < 5; i++)
+		cs_read(cg[i], CS_HOME, home[i], sizeof(home[i]));
+	for (i = 0; i < 3; i++)
+		usec[i] = cs_task_usec(pid[i]);
+	changes = cs_stat(cg[0], "home_changes");
+
+	cs_write("/sys/power", "pm_test", "processors");
+	ms = cs_now_ms();
+	cs_write("/sys/power", "state", "mem");
+	cs_diag("back after %lld ms", cs_now_ms() - ms);
+	cs_write("/sys/power", "pm_test", "none");
+
+	for (i = 0; i < 5; i++) {
+		cs_expect(cg[i], CS_HOME, home[i]);
+		cs_expect(cg[i], CS_PREF, asked[i]);
+	}
+	/* Its two CPUs went one by one, and came back. */
+	changes = cs_stat(cg[0], "home_changes") - changes;
+	REQUIRE(changes >= 3, "%lld changes of a home whose CPUs went and came", changes);
+	for (i = 0; i < 3; i++)
+		REQUIRE(cs_task_usec(pid[i]) >= usec[i], "task %d has lost time", i);
+	/* The kernel looks again, and has no reason to choose others. */
+	cs_sleep_ms(2 * AUTO_SETTLE_MS);
+	for (i = 0; i < 5; i++) {
+		cs_read(cg[i], CS_HOME, after, sizeof(after));
+		cs_diag("c%d: home %s, then %s", i, home[i], after);
+		REQUIRE(!strcmp(home[i], after), "home %s became %s", home[i], after);
+	}
+	for (i = 0; i < 3; i++) {
+		cpu_set_t set;
+		int at_home = 0, n;
+
+		cs_parse_cpus(home[i], &set);
+		usec[i] = cs_task_usec(pid[i]);
+		for (n = 0; n < 20; n++) {
+			at_home += CPU_ISSET(cs_task_cpu(pid[i]), &set);
+			cs_sleep_ms(10);
+		}
+		REQUIRE(cs_task_usec(pid[i]) - usec[i] > 50000, "task %d does not run", i);
+		REQUIRE(at_home >= 18, "task %d was at home %d of 20 times", i, at_home);
+	}
+}
+
 static const struct cs_test tests[] = {
 	{ "leaves_and_returns", leaves_and_returns, 0 },
 	{ "whole_home_offline", whole_home_offline, 0 },
@@ -302,6 +381,7 @@ static const struct cs_test tests[] = {
 	{ "hotplug_notifies", hotplug_notifies, 0 },
 	{ "tasks_run_on", tasks_run_on, 0 },
 	{ "hotplug_under_load", hotplug_under_load, 180 },
+	{ "suspended", suspended, 0 },
 };
 
 static const struct cs_option options[] = {
