@@ -129,7 +129,8 @@
  *
  * struct cosched_apart and cosched_cluster::overrun are written by one wakeup at a time, the
  * one whose cmpxchg() of cosched_apart::reviewed succeeds; the next may do so a few ms later.
- * Who reads them without sees them before or after. cosched_cluster::runs are changed by atomic operations.
+ * Who reads them without sees them before or after. cosched_cluster::runs are changed by
+ * atomic operations.
  *
  * struct cosched_cpu is protected by its CPU's rq lock, except events[], which
  * only that CPU touches with interrupts off, and racy reads for statistics.
