@@ -390,6 +390,26 @@ static void churn_step(struct worker *w)
 	}
 }
 
+/* Who is left in @cg, and what they do. */
+static void show_left(const char *cg)
+{
+	char procs[4096], path[64], text[4096], *line, *save;
+	static const char *const files[] = { "stat", "wchan", "stack", "status", "cgroup" };
+	unsigned int i;
+
+	if (cs_try_read(cg, "cgroup.procs", procs, sizeof(procs)) < 0)
+		return;
+	cs_diag("%s: procs %s", cg, procs);
+	if (cs_try_read(cg, "cgroup.events", text, sizeof(text)) > 0)
+		cs_diag("events %s", text);
+	for (line = strtok_r(procs, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+		snprintf(path, sizeof(path), "/proc/%s", line);
+		for (i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+			if (cs_try_read(path, files[i], text, sizeof(text)) > 0)
+				cs_diag("%s/%s: %s", path, files[i], text);
+	}
+}
+
 static void churn_worker(void *arg)
 {
 	struct worker *w = arg;
@@ -419,6 +439,8 @@ static void churn_worker(void *arg)
 			continue;
 		slot_name(w, i, cg);
 		ret = cs_rmtree(cg);
+		if (ret)
+			show_left(cg);
 		REQUIRE(!ret, "remove %s: %s", cg, strerror(-ret));
 		count(&counts->removed);
 		reap(w);
