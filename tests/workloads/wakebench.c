@@ -25,12 +25,14 @@ static const char help[] =
 "  -w, --windows N      windows, or ticks, to count (2000)\n"
 "  -r, --rounds N       round trips, or sleeps, in one window (8)\n"
 "  -c, --cpus LIST      CPUs that both may use (all)\n"
+"  -t, --timekeeper CPU tick: keep this CPU busy and so with it the kernel's time\n"
 "  -g, --cgroup DIR     cgroup to join first\n"
 "  -m, --model          switch the lab's machine model on, and have it count\n"
 "  -h, --help           this text\n";
 
 static long windows = 2000, rounds = 8;
 static bool model;
+static int timekeeper = -1;
 static uint64_t *cost;
 
 static inline uint64_t cycles(void)
@@ -172,11 +174,35 @@ static void bench_timer(void)
 }
 
 /*
+ * One CPU's tick advances the kernel's time as well, in steps whose number depends
+ * on where in a tick the guest began: 13 instructions between two kernels that do
+ * not differ there. It is a CPU that does not idle, and remains the same until it
+ * does: one that spins while the others sleep.
+ */
+static pid_t keep_time(void)
+{
+	cpu_set_t cpus;
+	pid_t pid = fork_child();
+
+	if (pid) {
+		sleep_ns(50 * 1000000);
+		return pid;
+	}
+	CPU_ZERO(&cpus);
+	CPU_SET(timekeeper, &cpus);
+	if (sched_setaffinity(0, sizeof(cpus), &cpus))
+		die("--timekeeper: %s", strerror(errno));
+	for (;;)
+		__asm__ volatile("");
+}
+
+/*
  * A loop that only reads the counter advances it in equal steps; a larger step
  * is an interruption, and what it is larger by is what the tick ran.
  */
 static void bench_tick(void)
 {
+	pid_t pid = timekeeper < 0 ? 0 : keep_time();
 	uint64_t last = cycles(), step = UINT64_MAX;
 
 	for (int i = 0; i < 1000; i++) {
@@ -198,6 +224,10 @@ static void bench_tick(void)
 		w++;
 		last = cycles();
 	}
+	if (pid) {
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+	}
 	report("tick", 1);
 }
 
@@ -207,6 +237,7 @@ int main(int argc, char **argv)
 		{ "windows", required_argument, NULL, 'w' },
 		{ "rounds", required_argument, NULL, 'r' },
 		{ "cpus", required_argument, NULL, 'c' },
+		{ "timekeeper", required_argument, NULL, 't' },
 		{ "cgroup", required_argument, NULL, 'g' },
 		{ "model", no_argument, NULL, 'm' },
 		{ "help", no_argument, NULL, 'h' },
@@ -215,7 +246,7 @@ int main(int argc, char **argv)
 	cpu_set_t cpus;
 	int c;
 
-	while ((c = getopt_long(argc, argv, "w:r:c:g:mh", options, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, "w:r:c:t:g:mh", options, NULL)) != -1) {
 		switch (c) {
 		case 'w': windows = parse_number("windows", optarg, 1, 10000000); break;
 		case 'r': rounds = parse_number("rounds", optarg, 1, 1000000); break;
@@ -224,6 +255,7 @@ int main(int argc, char **argv)
 			if (sched_setaffinity(0, sizeof(cpus), &cpus))
 				die("--cpus: %s", strerror(errno));
 			break;
+		case 't': timekeeper = parse_number("timekeeper", optarg, 0, CPU_SETSIZE - 1); break;
 		case 'g': join_cgroup(optarg, 0, false); break;
 		case 'm': model = true; break;
 		case 'h': fputs(help, stdout); return 0;
