@@ -56,6 +56,10 @@ func TestBadSuites(t *testing.T) {
 		{`"program": "warehouse"`, `"program": "search", "threads": true`, "threads"},
 		{`"name": "r"`, `"name": "r s"`, "name"},
 		{`"args": []`, `"args": [], "policies": ["soft"]`, "soft"},
+		{`"clusters": 2`, `"clusters": 2, "width": -1`, "width"},
+		{`"args": []`, `"args": [], "metric": "furlongs"`, "furlongs"},
+		{`"args": []`, `"args": [], "kernel": {"/etc/passwd": "1"}`, "passwd"},
+		{`"args": []`, `"args": [], "kernel": {"/proc/sys/../../etc/passwd": "1"}`, "passwd"},
 		{`"args": []`, `"args": [], "policies": ["cosched 0 1"]`, "weights"},
 		{`"args": []`, `"args": [], "policies": ["cosched 1 100 2"]`, "1 100 2"},
 		{`[0.5, 1]`, `[0]`, "transfer"},
@@ -170,6 +174,37 @@ func TestScript(t *testing.T) {
 	}
 }
 
+// Homes of several domains, bound with their memory, and what is set of the kernel.
+func TestWideScript(t *testing.T) {
+	s, err := parseSuite("s", []byte(sound))
+	if err != nil {
+		t.Fatal(err)
+	}
+	four := vm.Topology{Sockets: 4, Dies: 1, Cores: 4, Threads: 1, Nodes: 4}
+	row := s.Rows[0]
+	row.Width, row.Kernel = 2, map[string]string{"/proc/sys/kernel/numa_balancing": "0"}
+	for policy, says := range map[Policy][]string{
+		"pinned":  {"echo 0-7 > /sys/fs/cgroup/bench/w0/cpuset.cpus", "echo 2-3 > /sys/fs/cgroup/bench/w1/cpuset.mems"},
+		"cosched": {"echo 8-15 > /sys/fs/cgroup/bench/w1/cosched.cpus_preferred"},
+	} {
+		script := Run{Row: row, Kernel: "test", Policy: policy, Transfer: 1, Seed: 1}.script(four)
+		for _, text := range append(says, "echo '0' > /proc/sys/kernel/numa_balancing\n") {
+			if !strings.Contains(script, text) {
+				t.Errorf("%s: no %q in\n%s", policy, text, script)
+			}
+		}
+		if policy != "pinned" && strings.Contains(script, "cpuset.mems") {
+			t.Errorf("%s: memory is bound in\n%s", policy, script)
+		}
+	}
+	if cpus, nodes := row.home(four, 3); cpus.String() != "8-15" || nodes.String() != "2-3" {
+		t.Errorf("the fourth home is %s on %s", cpus, nodes)
+	}
+	if cpus, nodes := (Row{Width: 9}).home(vm.Topology{Sockets: 2, Dies: 2, Cores: 1, Threads: 1}, 1); cpus.String() != "0-3" || nodes.String() != "0" {
+		t.Errorf("a home wider than the machine is %s on %s", cpus, nodes)
+	}
+}
+
 // On a topology: what rows set is set with all policies, of the clusters and of what
 // they are in, and before the workload starts.
 func TestTopologyScript(t *testing.T) {
@@ -211,17 +246,30 @@ func TestTopologyScript(t *testing.T) {
 }
 
 func TestParseResult(t *testing.T) {
-	metric, v, err := parseResult("warehouse 0 ops 5\nresult ops_per_sec 12.5\n")
+	metric, v, err := parseResult("warehouse 0 ops 5\nresult ops_per_sec 12.5\n", "")
 	if err != nil || metric != "ops_per_sec" || v != 12.5 {
 		t.Errorf("%s %v %v", metric, v, err)
 	}
-	if metric, v, err = parseResult("result idle_percent 0.0000\n"); err != nil || metric != "idle_percent" || v != 0 {
+	if metric, v, err = parseResult("result idle_percent 0.0000\n", ""); err != nil || metric != "idle_percent" || v != 0 {
 		t.Errorf("no idle time: %s %v %v", metric, v, err)
 	}
 	for _, bad := range []string{"result idle_percent -1\n", "result rsd_percent nan\n", "", "result ops_per_sec\n", "result ops_per_sec nan\n", "result ops_per_sec 0\n", "result furlongs 3\n"} {
-		if _, _, err := parseResult(bad); err == nil {
+		if _, _, err := parseResult(bad, ""); err == nil {
 			t.Errorf("%q was taken", bad)
 		}
+	}
+}
+
+// Of a workload with several results the one that the row is about.
+func TestParseWanted(t *testing.T) {
+	const both = "result settled_msec 0.0\nresult ops_per_sec 12.5\n"
+	for wanted, value := range map[string]float64{"": 12.5, "ops_per_sec": 12.5, "settled_msec": 0} {
+		if metric, v, err := parseResult(both, wanted); err != nil || v != value || wanted != "" && metric != wanted {
+			t.Errorf("%q: %s %v %v", wanted, metric, v, err)
+		}
+	}
+	if _, _, err := parseResult(both, "idle_percent"); err == nil {
+		t.Error("what was not printed was found")
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"cosched.io/cosched"
 	"cosched.io/cosched/internal/kbuild"
 	"cosched.io/cosched/internal/lab"
 	"cosched.io/cosched/internal/vm"
@@ -59,15 +60,17 @@ var metrics = map[string]metric{
 	"usec_p99":           {format: "%.4g us", scale: 1},
 	"idle_percent":       {atZero: "idle, %", unit: "points", format: "%.2f %%", scale: 1},
 	"rsd_percent":        {atZero: "standard deviation / mean, %", unit: "points", format: "%.2f %%", scale: 1},
+	"settled_msec":       {atZero: "until settled, ms", unit: "ms", format: "%.0f ms", scale: 1},
 	"migrations_per_sec": {atZero: "migrations per second", unit: "/s", format: "%.0f /s", scale: 1},
 }
 
-// parseResult finds the line "result METRIC VALUE" that a workload ends with.
-func parseResult(output string) (string, float64, error) {
+// parseResult finds the line "result METRIC VALUE" that a workload ends with; of several
+// that of the metric that is wanted, if one is.
+func parseResult(output, wanted string) (string, float64, error) {
 	name, value, found := "", 0.0, false
 	for line := range strings.Lines(output) {
 		f := strings.Fields(line)
-		if len(f) != 3 || f[0] != "result" {
+		if len(f) != 3 || f[0] != "result" || wanted != "" && f[1] != wanted {
 			continue
 		}
 		v, err := strconv.ParseFloat(f[2], 64)
@@ -96,6 +99,9 @@ func (r Run) script(t vm.Topology) string {
 		// Or the root cgroup is not what it is called, but a group of the session.
 		s.WriteString("echo 0 > /proc/sys/kernel/sched_autogroup_enabled\n")
 	}
+	for _, file := range slices.Sorted(maps.Keys(r.Row.Kernel)) {
+		fmt.Fprintf(&s, "echo '%s' > %s\n", r.Row.Kernel[file], file)
+	}
 	if r.Row.Clusters == 0 {
 		s.WriteString("exec " + strings.Join(r.command(), " ") + "\n")
 		return s.String()
@@ -117,19 +123,21 @@ func (r Run) script(t vm.Topology) string {
 	fmt.Fprintf(&s, "echo '%s' > /sys/fs/cgroup/cgroup.subtree_control\n", controllers)
 	fmt.Fprintf(&s, "mkdir %s\necho '%s' > %[1]s/cgroup.subtree_control\n", cgroupTop, controllers)
 	set(cgroupTop, r.Row.SetAll)
-	llcs := t.LLCs()
 	for k := range r.Row.Clusters {
 		dir := fmt.Sprintf("%s/w%d", cgroupTop, k)
-		cpus := llcs[k%len(llcs)]
-		home := fmt.Sprintf("%d-%d", cpus[0], cpus[len(cpus)-1])
+		cpus, nodes := r.Row.home(t, k)
+		home := cpus.String()
 		fmt.Fprintf(&s, "mkdir %s\n", dir)
 		if r.Row.Threads {
 			fmt.Fprintf(&s, "echo threaded > %s/cgroup.type\n", dir)
 		}
 		set(dir, r.Row.Set)
 		switch {
-		case r.Policy == "hard":
+		case r.Policy == "hard" || r.Policy == "pinned":
 			fmt.Fprintf(&s, "echo %s > %s/cpuset.cpus\n", home, dir)
+			if r.Policy == "pinned" {
+				fmt.Fprintf(&s, "echo %s > %s/cpuset.mems\n", nodes, dir)
+			}
 		case r.Policy.usesCosched():
 			if r.Policy == "auto" {
 				home = "auto"
@@ -154,6 +162,21 @@ func (r Run) script(t vm.Topology) string {
 	}
 	s.WriteString("exec " + strings.Join(r.command(), " ") + "\n")
 	return s.String()
+}
+
+// home is a cluster's, and nodes those that it is on.
+func (r Row) home(t vm.Topology, cluster int) (cpus, nodes cosched.CPUs) {
+	llcs, width := t.LLCs(), max(1, r.Width)
+	for i := range min(width, len(llcs)) {
+		cpus = append(cpus, llcs[(cluster*width+i)%len(llcs)]...)
+	}
+	slices.Sort(cpus)
+	for node, of := range t.NodeCPUs() {
+		if slices.ContainsFunc(of, func(cpu int) bool { return slices.Contains(cpus, cpu) }) {
+			nodes = append(nodes, node)
+		}
+	}
+	return cpus, nodes
 }
 
 // controllers whose files the row sets.
@@ -191,7 +214,7 @@ func (r Run) command() []string {
 	}
 	command := []string{r.Row.Program, "--model", "--cgroup", cgroupTop + "/w%d"}
 	// What has no number of clusters has as many as it needs.
-	if count := map[string]string{"warehouse": "--warehouses", "search": "--instances", "soak": "--clusters"}[r.Row.Program]; count != "" {
+	if count := map[string]string{"warehouse": "--warehouses", "search": "--instances", "numamem": "--instances", "soak": "--clusters"}[r.Row.Program]; count != "" {
 		command = append(command, count, n)
 	}
 	return append(command, r.Row.Args...)
@@ -400,9 +423,9 @@ func (b *series) cached(ctx context.Context, r Run) (Result, error) {
 		res.Versions["machine"] = b.plugin
 	}
 	res.Command = fmt.Sprintf("bin/coslab bench --suite %s --row %s --policy '%s' --seed %d --fresh", b.suite, r.Row.Name, r.Policy, r.Seed)
-	// The name and the description of a row do not change what it does.
+	// The name and the description of a row do not change what it does, nor what is of interest.
 	bare := res
-	bare.Run.Row.About, bare.Run.Row.Name, bare.Command = "", "", ""
+	bare.Run.Row.About, bare.Run.Row.Name, bare.Run.Row.Metric, bare.Command = "", "", "", ""
 	bare.Run.Row.Policies, bare.Run.Row.Kernels, bare.Run.Row.Transfer = nil, nil, nil
 	bare.Model.About, bare.Model.Sources, bare.Model.Published, bare.Model.GHz = "", nil, nil, 0
 	data, err := json.Marshal(bare)
@@ -416,6 +439,9 @@ func (b *series) cached(ctx context.Context, r Run) (Result, error) {
 		var old Result
 		if data, err := os.ReadFile(file); err == nil && json.Unmarshal(data, &old) == nil && old.Key == res.Key {
 			old.Run, old.Command = r, res.Command
+			if old.Metric, old.Value, err = parseResult(old.Output, r.Row.Metric); err != nil {
+				return old, err
+			}
 			b.finished(r, old, false)
 			return old, nil
 		}
@@ -473,7 +499,7 @@ func (b *series) run(ctx context.Context, r Run, t vm.Topology, res *Result) err
 		return fmt.Errorf("exit status %d: %s", out.ExitStatus, out.Stderr)
 	}
 	res.Output = string(out.Stdout)
-	if res.Metric, res.Value, err = parseResult(res.Output); err != nil {
+	if res.Metric, res.Value, err = parseResult(res.Output, r.Row.Metric); err != nil {
 		return err
 	}
 	if machine != nil {

@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -44,10 +45,15 @@ type Row struct {
 	// Clusters are cgroups, cluster K's home is LLC domain K modulo their number. With
 	// none, the workload is in the root cgroup, and there is nothing to place.
 	Clusters int `json:"clusters"`
+	// Width is of how many domains a cluster's home is, those of cluster K beside those of
+	// cluster K-1. 1 when 0.
+	Width int `json:"width,omitempty"`
 	// Set is what the files of each cluster's cgroup are set to, and SetAll those of the
 	// cgroup that all of them are in, with any policy: "cpu.weight": "1".
-	Set     map[string]string `json:"set,omitempty"`
-	SetAll  map[string]string `json:"set_all,omitempty"`
+	Set    map[string]string `json:"set,omitempty"`
+	SetAll map[string]string `json:"set_all,omitempty"`
+	// Kernel is what files below /proc/sys/ and /sys/kernel/debug/ are set to before.
+	Kernel  map[string]string `json:"kernel,omitempty"`
 	Program string            `json:"program"` // of tests/workloads, which gets --cgroup and --model
 	Args    []string          `json:"args"`    // more for it
 	// Threads makes all clusters of threads of one process, in threaded cgroups.
@@ -57,7 +63,10 @@ type Row struct {
 	Host string `json:"host,omitempty"`
 	// Makefile, of tests/workloads, is what each cluster makes for itself, with all of it in a
 	// folder of its own. It says what the guest needs for that. Args are make's.
-	Makefile string   `json:"makefile,omitempty"`
+	Makefile string `json:"makefile,omitempty"`
+	// Metric is which one of those that the workload prints; the last when empty. A row that
+	// differs in nothing else has no runs of its own.
+	Metric   string   `json:"metric,omitempty"`
 	Policies []Policy `json:"policies,omitempty"` // DefaultPolicies when empty
 	Kernels  []string `json:"kernels,omitempty"`  // variants; "test" when empty
 	// Transfer multiplies what transfers between LLCs cost in the model: does a
@@ -65,9 +74,9 @@ type Row struct {
 	Transfer []float64 `json:"transfer,omitempty"`
 }
 
-// Policy says how clusters are placed: "none"; "hard", by cpuset; "cosched", by
-// cosched.cpus_preferred, with "cosched PREFERRED ALLOWED" by cosched.weights too; "auto",
-// by the kernel.
+// Policy says how clusters are placed: "none"; "hard", by cpuset; "pinned", likewise, and
+// their memory; "cosched", by cosched.cpus_preferred, with "cosched PREFERRED ALLOWED" by
+// cosched.weights too; "auto", by the kernel.
 type Policy string
 
 // DefaultPolicies are those of a row that names none.
@@ -82,7 +91,7 @@ func (p Policy) weights() string {
 func (p Policy) usesCosched() bool { return p == "auto" || strings.HasPrefix(string(p), "cosched") }
 
 func (p Policy) check() error {
-	if p == "none" || p == "hard" || p == "cosched" || p == "auto" {
+	if slices.Contains([]Policy{"none", "hard", "pinned", "cosched", "auto"}, p) {
 		return nil
 	}
 	f := strings.Fields(string(p))
@@ -94,7 +103,7 @@ func (p Policy) check() error {
 		}
 		return nil
 	}
-	return fmt.Errorf("no policy %q (there are none, hard, cosched, cosched PREFERRED ALLOWED, and auto)", p)
+	return fmt.Errorf("no policy %q (there are none, hard, pinned, cosched, cosched PREFERRED ALLOWED, and auto)", p)
 }
 
 //go:embed suites/*.json
@@ -185,6 +194,9 @@ func (r Row) check() error {
 	if r.Clusters < 0 || r.Clusters > 64 {
 		return fmt.Errorf("%d clusters: at most 64", r.Clusters)
 	}
+	if r.Width < 0 || r.Width > 64 {
+		return fmt.Errorf("homes of %d domains: width is 1 to 64", r.Width)
+	}
 	if r.Clusters == 0 {
 		if r.Host != "" || len(r.Set)+len(r.SetAll) > 0 {
 			return fmt.Errorf("no clusters: a program of the host, and files to set, need some")
@@ -198,6 +210,9 @@ func (r Row) check() error {
 	}
 	if n := len(slices.DeleteFunc([]string{r.Program, r.Host, r.Makefile}, func(s string) bool { return s == "" })); n != 1 {
 		return fmt.Errorf("one of program, host and makefile is needed")
+	}
+	if _, known := metrics[r.Metric]; !known && r.Metric != "" {
+		return fmt.Errorf("no metric %q (there are: %s)", r.Metric, strings.Join(slices.Sorted(maps.Keys(metrics)), ", "))
 	}
 	if (r.Model == "") == (r.Preset == "") {
 		return fmt.Errorf("one of model and preset is needed")
@@ -219,6 +234,11 @@ func (r Row) check() error {
 			}
 		}
 	}
+	for file, value := range r.Kernel {
+		if !kernelFile.MatchString(file) || strings.ContainsAny(value, "'\n") {
+			return fmt.Errorf("cannot set %q to %q: a file below /proc/sys/ or /sys/kernel/debug/, and one line without quotes", file, value)
+		}
+	}
 	for _, p := range r.Policies {
 		if err := p.check(); err != nil {
 			return err
@@ -234,6 +254,9 @@ func (r Row) check() error {
 
 // settable are files that a row may set; those of cosched are the policies'.
 var settable = regexp.MustCompile(`^(cpu|cpuset|memory|pids)\.[a-z_.]+$`)
+
+// kernelFile is one that a row may set outside of its cgroups.
+var kernelFile = regexp.MustCompile(`^/(proc/sys|sys/kernel/debug)(/[a-z0-9_]+)+$`)
 
 // Machine names what the row runs on.
 func (r Row) Machine() string { return cmp.Or(r.Model, r.Preset) }
