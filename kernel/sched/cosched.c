@@ -127,10 +127,10 @@
  * next change, which first waits for a grace period, so that neither a write
  * of a file nor CPU hotplug can fail for want of memory half way.
  *
- * struct cosched_apart and cosched_cluster::overrun are written by one wakeup at a time, the
- * one whose cmpxchg() of cosched_apart::reviewed succeeds; the next may do so a few ms later.
- * Who reads them without sees them before or after. cosched_cluster::runs are changed by
- * atomic operations.
+ * struct cosched_apart, cosched_cluster::overrun, full and dear are written by one wakeup at a
+ * time, the one whose cmpxchg() of cosched_apart::reviewed succeeds; the next may do so a few
+ * ms later. Who reads them without sees them before or after. cosched_cluster::runs are changed
+ * by atomic operations.
  *
  * struct cosched_cpu is protected by its CPU's rq lock, except events[], which
  * only that CPU touches with interrupts off, and racy reads for statistics.
@@ -205,6 +205,9 @@ struct cosched_apart {
 	unsigned int	nr_reviews;	/* since they gathered */
 };
 
+/* How much longer than at home runs outside are taken to be at most; see cosched_cheaper(). */
+#define COSCHED_DEAR_MAX	(4 * SCHED_CAPACITY_SCALE)
+
 /* For how long they do at least, and at most. */
 #define COSCHED_APART_MIN	(HZ / 4)
 #define COSCHED_APART_MAX	(4 * HZ)
@@ -215,6 +218,8 @@ struct cosched_cluster {
 	u32				weights;	/* preferred << 16 | allowed */
 	struct cosched_apart		apart;
 	bool				overrun;	/* when last reviewed */
+	bool				full;		/* likewise: others need all other CPUs */
+	u16				dear;		/* runs outside, by those at home */
 	u64				cgroup_id;
 	struct cosched_home		*spare;		/* the home before, see above */
 	unsigned long			spare_gp;
@@ -293,6 +298,7 @@ struct cosched_cluster *cosched_cluster_alloc(u64 cgroup_id)
 	cl->cgroup_id = cgroup_id;
 	cl->apart.reviewed = jiffies;
 	cl->apart.next = COSCHED_APART_MIN;
+	cl->dear = SCHED_CAPACITY_SCALE;
 	cl->spare_gp = get_completed_synchronize_rcu();
 	cosched_cluster_set_weights(cl, COSCHED_WEIGHT_PREFERRED, COSCHED_WEIGHT_ALLOWED);
 	return cl;
@@ -518,23 +524,40 @@ static bool cosched_apart(struct cosched_cluster *cl)
 	return jiffies - READ_ONCE(cl->apart.from) < READ_ONCE(cl->apart.lasts);
 }
 
+/* Was @cl reviewed lately, so that what was found holds? */
+static bool cosched_reviewed(struct cosched_cluster *cl)
+{
+	return jiffies - READ_ONCE(cl->apart.reviewed) <=
+	       COSCHED_REVIEWS * COSCHED_REVIEW_INTERVAL;
+}
+
+/* See "Dear". */
+static bool cosched_full(struct cosched_cluster *cl)
+{
+	return READ_ONCE(cl->full) && cosched_reviewed(cl);
+}
+
 /*
  * @p ran for @run us and goes to sleep. Of interest only where home is so busy that the
- * cluster is reviewed. One in eight is enough of those at home, of which there are more.
+ * cluster is reviewed: of those that run briefly, and where the machine is full of all whose
+ * runs have an end. Of brief ones at home, of which there are more, one in eight is enough.
  */
 static void cosched_sample_run(struct task_struct *p, u32 run)
 {
 	struct cosched_cluster *cl = p->cosched;
 	struct cosched_home *home;
-	bool outside;
+	bool outside, full;
 
 	if (jiffies - READ_ONCE(cl->apart.reviewed) > 3 * COSCHED_REVIEW_INTERVAL ||
-	    !cosched_runs_briefly(p) || cosched_apart(cl))
+	    cosched_apart(cl))
+		return;
+	full = cosched_full(cl);
+	if (full ? p->cosched_run > COSCHED_RUN_MAX / 2 : !cosched_runs_briefly(p))
 		return;
 	/* With interrupts off. */
 	home = rcu_dereference_sched(cl->home);
 	outside = !cpumask_test_cpu(task_cpu(p), home_mask(home));
-	if (outside || p->cosched_slept % 8 == 0)
+	if (outside || full || p->cosched_slept % 8 == 0)
 		atomic64_add(COSCHED_RUNS_ONE(min(run, COSCHED_RUN_MAX)), &cl->runs[outside]);
 }
 
@@ -836,10 +859,11 @@ static unsigned long cosched_outside_load(int llc, struct cosched_home *home,
 /*
  * Rule 4. Loads are sums over a number of CPUs; the means are compared by
  * multiplying crosswise. Fits: weights are below 2^14, sums below 2^34 even
- * for 4096 CPUs with 4096 tasks each, numbers of CPUs below 2^13.
+ * for 4096 CPUs with 4096 tasks each, and at most four times that where leaving is dear,
+ * numbers of CPUs below 2^13.
  */
 static bool cosched_cheaper(u32 weights, unsigned long home_load, unsigned int home_nr,
-			    unsigned long load, unsigned int nr)
+			    u64 load, unsigned int nr)
 {
 	return (u64)(weights >> 16) * home_load * nr >
 	       (u64)(weights & 0xffff) * load * home_nr;
@@ -849,8 +873,12 @@ static bool cosched_cheaper(u32 weights, unsigned long home_load, unsigned int h
 static bool cosched_home_dearer(struct cosched_cluster *cl, struct cosched_home *home,
 				enum cosched_asker asker, unsigned long load, unsigned int nr)
 {
+	u64 dear = load;
+
+	if (cosched_full(cl))
+		dear = dear * READ_ONCE(cl->dear) >> SCHED_CAPACITY_SHIFT;
 	return cosched_cheaper(READ_ONCE(cl->weights), cosched_home_load(home, asker), home->nr,
-			       load, nr);
+			       dear, nr);
 }
 
 static bool cosched_llc_cheaper(struct cosched_cluster *cl, struct cosched_home *home,
@@ -1038,6 +1066,7 @@ static bool cosched_busy(unsigned long load, unsigned int nr)
 /* What the verdict is made from. */
 struct cosched_review {
 	u32	run[2];		/* means at home and outside, in us */
+	u32	nr[2];		/* of so many runs */
 	u64	load;		/* of home, and of the cluster outside */
 	u64	capacity;	/* of home */
 	u64	room;		/* what others leave of the rest */
@@ -1086,8 +1115,7 @@ static bool cosched_judge_overrun(const struct cosched_review *r, u32 weights, b
 /* Did it when it was last reviewed, not long ago? */
 static bool cosched_overruns(struct cosched_cluster *cl)
 {
-	return READ_ONCE(cl->overrun) && jiffies - READ_ONCE(cl->apart.reviewed) <=
-	       COSCHED_REVIEWS * COSCHED_REVIEW_INTERVAL;
+	return READ_ONCE(cl->overrun) && cosched_reviewed(cl);
 }
 
 /* The home that placement goes by. */
@@ -1158,9 +1186,36 @@ static bool cosched_review_runs(struct cosched_cluster *cl, struct cosched_revie
 
 		atomic64_sub((sum / 2) << COSCHED_RUNS_SHIFT | (nr / 2), &cl->runs[i]);
 		r->run[i] = div_u64(sum, max(nr, 1));
+		r->nr[i] = nr;
 		enough &= nr >= COSCHED_REVIEW_RUNS;
 	}
 	return enough;
+}
+
+/*
+ * Dear
+ *
+ * Where others leave no room for what a home has too much, who leaves takes the place of
+ * somebody. All CPUs are busy then whoever runs where, and what is done is the more, the more
+ * of it is done near its data. So what leaving costs is measured there, too, and the loads
+ * elsewhere count as many times more as runs outside take longer. Who never sleeps, or for
+ * so long that what it did is not a matter of its data, is not asked, and nothing changes.
+ *
+ * Few are outside once that is known. It is forgotten slowly, half of it in a second, until
+ * some leave again and show what it is now.
+ */
+#define COSCHED_DEAR_RUNS	16
+#define COSCHED_DEAR_FORGET	192
+
+static u32 cosched_judge_dear(const struct cosched_review *r, u32 dear)
+{
+	u32 seen, nr = min(r->nr[1], 4 * COSCHED_DEAR_RUNS);
+
+	if (!nr || !r->run[0] || r->nr[0] < COSCHED_REVIEW_RUNS)
+		return dear - DIV_ROUND_UP(dear - SCHED_CAPACITY_SCALE, COSCHED_DEAR_FORGET);
+	seen = clamp_t(u32, (r->run[1] << SCHED_CAPACITY_SHIFT) / r->run[0],
+		       SCHED_CAPACITY_SCALE, COSCHED_DEAR_MAX);
+	return (dear * COSCHED_DEAR_RUNS + seen * nr) / (COSCHED_DEAR_RUNS + nr);
 }
 
 /* If it is time, see whether @cl, of which @p wakes up, should be apart, or overruns all. */
@@ -1184,6 +1239,8 @@ static void cosched_review(struct task_struct *p, struct cosched_cluster *cl,
 		a->nr_reviews = 0;
 		WRITE_ONCE(a->lasts, 0);
 	}
+	if (now - last > HZ)
+		WRITE_ONCE(cl->dear, SCHED_CAPACITY_SCALE);
 	cosched_review_load(p, cl, home, &r);
 	/* What it was longer ago than it lasts does not count. */
 	overrun = cosched_judge_overrun(&r, READ_ONCE(cl->weights), cl->overrun &&
@@ -1191,6 +1248,8 @@ static void cosched_review(struct task_struct *p, struct cosched_cluster *cl,
 	known = cosched_review_runs(cl, &r);
 	reason = cosched_judge(&r, READ_ONCE(cl->weights));
 	WRITE_ONCE(cl->overrun, overrun);
+	WRITE_ONCE(cl->dear, cosched_judge_dear(&r, cl->dear));
+	WRITE_ONCE(cl->full, reason == COSCHED_REVIEW_FULL && !overrun);
 	if (overrun)
 		reason = COSCHED_REVIEW_OVERRUN;
 	if (cosched_apart(cl)) {
@@ -1199,7 +1258,8 @@ static void cosched_review(struct task_struct *p, struct cosched_cluster *cl,
 			return;
 		WRITE_ONCE(a->lasts, 0);
 	} else if (!overrun) {
-		if (!known || ++a->nr_reviews < COSCHED_REVIEWS)
+		known = known && ++a->nr_reviews >= COSCHED_REVIEWS;
+		if (!known && reason != COSCHED_REVIEW_FULL)
 			return;
 		if (reason == COSCHED_REVIEW_APART) {
 			WRITE_ONCE(a->from, now);
@@ -1209,7 +1269,8 @@ static void cosched_review(struct task_struct *p, struct cosched_cluster *cl,
 			a->next = COSCHED_APART_MIN;
 		}
 	}
-	trace_cosched_review(cl->cgroup_id, reason, r.run[0], r.run[1], r.load, r.capacity, r.room);
+	trace_cosched_review(cl->cgroup_id, reason, r.run[0], r.run[1], r.load, r.capacity, r.room,
+			     cl->dear);
 }
 
 /* Who looks for a CPU outside of home. */

@@ -303,6 +303,61 @@ static void cosched_test_judge_overrun(struct kunit *test)
 	}
 }
 
+/* How dear leaving is, from what it was before and what was seen, in percent. */
+static void cosched_test_judge_dear(struct kunit *test)
+{
+	static const struct {
+		u32 home, outside;	/* us */
+		u32 nr_home, nr_outside;
+		u32 before, want;
+	} cases[] = {
+		/* As many runs as what was before counts for: the mean. */
+		{ 100, 200, 12, 16, 100, 150 },
+		{ 100, 200, 12, 16, 200, 200 },
+		{ 100, 100, 12, 16, 300, 200 },
+		/* Few hardly count, many not for all. */
+		{ 100, 270, 12, 1, 100, 110 },
+		{ 100, 200, 1000, 64, 100, 180 },
+		{ 100, 200, 1000, 100000, 100, 180 },
+		/* It is cheap to leave, or dearer than can be. */
+		{ 200, 100, 12, 16, 100, 100 },
+		{ 100, 100000, 12, 64, 400, 400 },
+		{ 1, COSCHED_RUN_MAX, 12, 16, 100, 250 },
+		/* Not seen: a little is forgotten, and nothing of nothing. */
+		{ 100, 200, 11, 16, 292, 291 },
+		{ 100, 0, 12, 0, 292, 291 },
+		{ 0, 100, 12, 16, 292, 291 },
+		{ 100, 0, 12, 0, 100, 100 },
+	};
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct cosched_review r = {
+			.run = { cases[i].home, cases[i].outside },
+			.nr = { cases[i].nr_home, cases[i].nr_outside },
+		};
+		u32 dear = cosched_judge_dear(&r, cases[i].before * SCHED_CAPACITY_SCALE / 100);
+
+		KUNIT_EXPECT_EQ_MSG(test, DIV_ROUND_CLOSEST(dear * 100, SCHED_CAPACITY_SCALE),
+				    cases[i].want, "case %d", i);
+	}
+}
+
+/* What is not seen any more is half forgotten after 133 reviews, and then all of it. */
+static void cosched_test_forget_dear(struct kunit *test)
+{
+	struct cosched_review r = { };
+	u32 dear = 3 * SCHED_CAPACITY_SCALE;
+	int i;
+
+	for (i = 0; i < 133; i++)
+		dear = cosched_judge_dear(&r, dear);
+	KUNIT_EXPECT_EQ(test, DIV_ROUND_CLOSEST(dear * 10, SCHED_CAPACITY_SCALE), 20);
+	for (i = 0; i < 1000; i++)
+		dear = cosched_judge_dear(&r, dear);
+	KUNIT_EXPECT_EQ(test, dear, SCHED_CAPACITY_SCALE);
+}
+
 /* Means of runs, half of which are forgotten each time. */
 static void cosched_test_review_runs(struct kunit *test)
 {
@@ -390,6 +445,8 @@ static struct kunit_case cosched_test_cases[] = {
 	KUNIT_CASE(cosched_test_weights),
 	KUNIT_CASE(cosched_test_judge),
 	KUNIT_CASE(cosched_test_judge_overrun),
+	KUNIT_CASE(cosched_test_judge_dear),
+	KUNIT_CASE(cosched_test_forget_dear),
 	KUNIT_CASE(cosched_test_review_runs),
 #ifdef CONFIG_FAIR_GROUP_SCHED
 	KUNIT_CASE(cosched_test_batch_weight),

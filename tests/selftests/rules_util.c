@@ -170,6 +170,11 @@ static void note_interval(struct ru_worker *w, int cpu, uint64_t from, uint64_t 
 	w->nr_intervals = n + 1;
 }
 
+static bool far_away(const struct ru_gang *g, int cpu)
+{
+	return g->far_times && !CPU_ISSET(cpu, &g->near);
+}
+
 static void work(struct ru_gang *g, struct ru_worker *w, int nr)
 {
 	uint64_t last, t, ran = 0, burst;
@@ -203,7 +208,7 @@ static void work(struct ru_gang *g, struct ru_worker *w, int nr)
 		stayed = cpu == last_cpu && t - last < RU_GAP_NS;
 		if (stayed) {
 			w->ran_ns[cpu] += t - last;
-			ran += t - last;
+			ran += far_away(g, cpu) ? (t - last) / g->far_times : t - last;
 		}
 		w->cpu = cpu;
 		w->beat = t;
@@ -288,6 +293,8 @@ struct ru_gang *ru_gang(const struct ru_gang_opts *opts)
 	g->n = opts->n;
 	g->start = opts->start;
 	g->one_each = opts->one_each;
+	g->near = opts->near;
+	g->far_times = opts->far_times;
 	g->policy = opts->policy;
 	g->processes = opts->processes;
 	g->log = opts->log;
@@ -532,6 +539,7 @@ static bool parse_event(const char *line, struct ru_event *e)
 	e->pid = field(at, "pid");
 	e->src = either(at, "prev_cpu", "orig_cpu", "src_cpu");
 	e->dst = either(at, "cpu", "dest_cpu", "dst_cpu");
+	e->dear = field(at, "dear");
 	reason = strstr(at, " reason=");
 	if (reason)
 		sscanf(reason, " reason=%15s", e->reason);

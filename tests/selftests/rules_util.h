@@ -83,6 +83,8 @@ struct ru_gang {
 	cpu_set_t watch;
 	cpu_set_t start;
 	bool one_each;
+	cpu_set_t near;
+	unsigned int far_times;
 	int policy;
 	volatile uint64_t created;		/* when all workers were runnable */
 	struct ru_worker w[];
@@ -95,6 +97,8 @@ struct ru_gang_opts {
 	bool one_each;			/* worker i pinned to CPU i of start */
 	unsigned int busy_us;		/* 0: never sleeps */
 	unsigned int sleep_us;
+	cpu_set_t near;			/* where their data is: elsewhere */
+	unsigned int far_times;		/* busy_us takes so many times as long; 0: as long */
 	int policy;			/* SCHED_OTHER, SCHED_IDLE or SCHED_FIFO */
 	bool processes;
 	bool log;
@@ -135,6 +139,7 @@ struct ru_event {
 	char reason[16];
 	pid_t pid;
 	int src, dst;		/* prev_cpu, orig_cpu or src_cpu; cpu, dest_cpu or dst_cpu */
+	int dear;		/* of cosched_review, or 0 */
 };
 
 struct ru_trace {

@@ -1058,6 +1058,61 @@ static void rule3_overrun(const char *top)
 	REQUIRE(!overrun, "others do not count");
 }
 
+/* Percent of its CPU time that a cluster with three tasks for each CPU of home is outside. */
+static double full_machine_share(const char *top, unsigned int far_times, int *dear)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[0], rest = outside_of(&home);
+	int n = 3 * CPU_COUNT(&home);
+	struct ru_trace trace;
+	struct ru_mark mark;
+	struct ru_gang *g;
+	double out;
+	int i;
+
+	g = ru_gang(&(struct ru_gang_opts){
+		.n = n, .cg = top, .start = home, .busy_us = 800, .sleep_us = 80,
+		.near = home, .far_times = far_times });
+	ru_allow(g, &topo->online);
+	ru_trace_start();
+	cs_sleep_ms(SETTLE_MS);
+	ru_mark(g, &mark);
+	cs_sleep_ms(400);
+	out = ru_share(g, &mark, &rest);
+	ru_trace_stop(&trace);
+	*dear = 0;
+	for (i = 0; i < trace.n; i++)
+		if (trace.event[i].dear > *dear)
+			*dear = trace.event[i].dear;
+	free(trace.event);
+	cs_diag("%d tasks, outside everything takes %u times as long: %.1f%% of their time there, dear %d",
+		n, far_times, out, *dear);
+	ru_end(g);
+	return out;
+}
+
+/*
+ * Where all CPUs are busy, what leaving costs is measured, and held against it: those whose
+ * work takes as long elsewhere share the other CPUs, those whose takes three times as long
+ * hardly leave. 1024 stands for as long.
+ */
+static void rule4_dear(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[0], rest = outside_of(&home);
+	double cheap, costly;
+	int dear;
+
+	ru_prefer(top, &home);
+	block(&rest, 1);
+	cheap = full_machine_share(top, 1, &dear);
+	REQUIRE(dear < 1536, "leaving is dear where it costs nothing: %d", dear);
+	costly = full_machine_share(top, 3, &dear);
+	REQUIRE(dear > 1536, "leaving is not dear where it costs as much: %d", dear);
+	REQUIRE(cheap > 10, "where leaving costs nothing they do not leave");
+	REQUIRE(costly < cheap / 3, "they leave where it costs much");
+}
+
 /* Rule 8: hard limits win */
 
 static void rule8_affinity(const char *top)
@@ -1350,6 +1405,7 @@ int main(int argc, char **argv)
 		TEST(rule7_unused_by_weights),
 		TEST(rule7_brief_tasks_part),
 		TEST(rule3_overrun),
+		TEST(rule4_dear),
 		TEST(rule8_affinity),
 		TEST(rule8_cpuset),
 		TEST(rule8_isolated_cpus),

@@ -205,14 +205,15 @@ TRACE_EVENT(cosched_home,
 /*
  * Whether a cluster overruns the machine, else whether its tasks that run briefly are apart:
  * for how long they run at home and outside, in us, the load of home and of the cluster
- * outside, the capacity of home, and what others leave of the rest.
+ * outside, the capacity of home, what others leave of the rest, and how many times longer
+ * runs outside are taken to be where that is nothing.
  */
 TRACE_EVENT(cosched_review,
 
 	TP_PROTO(u64 cgroup, int reason, u32 run_home, u32 run_outside, u64 load, u64 capacity,
-		 u64 room),
+		 u64 room, u32 dear),
 
-	TP_ARGS(cgroup, reason, run_home, run_outside, load, capacity, room),
+	TP_ARGS(cgroup, reason, run_home, run_outside, load, capacity, room, dear),
 
 	TP_STRUCT__entry(
 		__field(u64,	cgroup)
@@ -222,6 +223,7 @@ TRACE_EVENT(cosched_review,
 		__field(u64,	load)
 		__field(u64,	capacity)
 		__field(u64,	room)
+		__field(u32,	dear)
 	),
 
 	TP_fast_assign(
@@ -232,12 +234,13 @@ TRACE_EVENT(cosched_review,
 		__entry->load		= load;
 		__entry->capacity	= capacity;
 		__entry->room		= room;
+		__entry->dear		= dear;
 	),
 
-	TP_printk("cgroup=%llu reason=%s run_home=%u run_outside=%u load=%llu capacity=%llu room=%llu",
+	TP_printk("cgroup=%llu reason=%s run_home=%u run_outside=%u load=%llu capacity=%llu room=%llu dear=%u",
 		  __entry->cgroup, __print_symbolic(__entry->reason, COSCHED_REVIEW_REASONS),
 		  __entry->run_home, __entry->run_outside, __entry->load, __entry->capacity,
-		  __entry->room)
+		  __entry->room, __entry->dear)
 );
 
 /*
