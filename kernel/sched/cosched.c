@@ -540,24 +540,24 @@ static bool cosched_full(struct cosched_cluster *cl)
 /*
  * @p ran for @run us and goes to sleep. Of interest only where home is so busy that the
  * cluster is reviewed: of those that run briefly, and where the machine is full of all whose
- * runs have an end. Of brief ones at home, of which there are more, one in eight is enough.
+ * runs have an end. Of brief ones at home, of which there are many, one in eight is enough.
  */
 static void cosched_sample_run(struct task_struct *p, u32 run)
 {
 	struct cosched_cluster *cl = p->cosched;
 	struct cosched_home *home;
-	bool outside, full;
+	bool outside, brief;
 
 	if (jiffies - READ_ONCE(cl->apart.reviewed) > 3 * COSCHED_REVIEW_INTERVAL ||
 	    cosched_apart(cl))
 		return;
-	full = cosched_full(cl);
-	if (full ? p->cosched_run > COSCHED_RUN_MAX / 2 : !cosched_runs_briefly(p))
+	brief = cosched_runs_briefly(p);
+	if (!brief && !(cosched_full(cl) && p->cosched_run <= COSCHED_RUN_MAX / 2))
 		return;
 	/* With interrupts off. */
 	home = rcu_dereference_sched(cl->home);
 	outside = !cpumask_test_cpu(task_cpu(p), home_mask(home));
-	if (outside || full || p->cosched_slept % 8 == 0)
+	if (outside || !brief || p->cosched_slept % 8 == 0)
 		atomic64_add(COSCHED_RUNS_ONE(min(run, COSCHED_RUN_MAX)), &cl->runs[outside]);
 }
 
