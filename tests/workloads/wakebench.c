@@ -186,6 +186,9 @@ static pid_t keep_time(void)
 
 	if (pid) {
 		sleep_ns(50 * 1000000);
+		/* It has said why. */
+		if (waitpid(pid, NULL, WNOHANG))
+			exit(2);
 		return pid;
 	}
 	CPU_ZERO(&cpus);
