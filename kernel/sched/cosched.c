@@ -206,7 +206,7 @@ struct cosched_apart {
 };
 
 /* How much longer than at home runs outside are taken to be at most; see cosched_cheaper(). */
-#define COSCHED_DEAR_MAX	(4 * SCHED_CAPACITY_SCALE)
+#define COSCHED_LONGER_MAX	(2 * SCHED_CAPACITY_SCALE)
 
 /* For how long they do at least, and at most. */
 #define COSCHED_APART_MIN	(HZ / 4)
@@ -219,7 +219,7 @@ struct cosched_cluster {
 	struct cosched_apart		apart;
 	bool				overrun;	/* when last reviewed */
 	bool				full;		/* likewise: others need all other CPUs */
-	u16				dear;		/* runs outside, by those at home */
+	u16				dear;		/* runs outside by those at home, squared */
 	u64				cgroup_id;
 	struct cosched_home		*spare;		/* the home before, see above */
 	unsigned long			spare_gp;
@@ -1197,9 +1197,11 @@ static bool cosched_review_runs(struct cosched_cluster *cl, struct cosched_revie
  *
  * Where others leave no room for what a home has too much, who leaves takes the place of
  * somebody. All CPUs are busy then whoever runs where, and what is done is the more, the more
- * of it is done near its data. So what leaving costs is measured there, too, and the loads
- * elsewhere count as many times more as runs outside take longer. Who never sleeps, or for
- * so long that what it did is not a matter of its data, is not asked, and nothing changes.
+ * of it is done near its data. So what leaving costs is measured there, too. Where runs outside
+ * take r times as long, who leaves has to wait so much more often for its turn, and takes r times
+ * as much from those there as it leaves to those at home: the loads elsewhere count r * r times.
+ * Who never sleeps, or for so long that what it did is not a matter of its data, is not asked,
+ * and nothing changes.
  *
  * Few are outside once that is known. It is forgotten slowly, half of it in a second, until
  * some leave again and show what it is now.
@@ -1209,12 +1211,13 @@ static bool cosched_review_runs(struct cosched_cluster *cl, struct cosched_revie
 
 static u32 cosched_judge_dear(const struct cosched_review *r, u32 dear)
 {
-	u32 seen, nr = min(r->nr[1], 4 * COSCHED_DEAR_RUNS);
+	u32 longer, seen, nr = min(r->nr[1], 4 * COSCHED_DEAR_RUNS);
 
 	if (!nr || !r->run[0] || r->nr[0] < COSCHED_REVIEW_RUNS)
 		return dear - DIV_ROUND_UP(dear - SCHED_CAPACITY_SCALE, COSCHED_DEAR_FORGET);
-	seen = clamp_t(u32, (r->run[1] << SCHED_CAPACITY_SHIFT) / r->run[0],
-		       SCHED_CAPACITY_SCALE, COSCHED_DEAR_MAX);
+	longer = clamp_t(u32, (r->run[1] << SCHED_CAPACITY_SHIFT) / r->run[0],
+			 SCHED_CAPACITY_SCALE, COSCHED_LONGER_MAX);
+	seen = longer * longer >> SCHED_CAPACITY_SHIFT;
 	return (dear * COSCHED_DEAR_RUNS + seen * nr) / (COSCHED_DEAR_RUNS + nr);
 }
 
