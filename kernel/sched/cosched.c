@@ -1615,6 +1615,7 @@ int __cosched_can_migrate(struct task_struct *p, int src, int dst,
 	bool from_home, to_home;
 	unsigned long load, util;
 	unsigned int nr;
+	bool may;
 	int ret = -1;
 
 	rcu_read_lock();
@@ -1638,11 +1639,6 @@ int __cosched_can_migrate(struct task_struct *p, int src, int dst,
 	/* A task that runs alone at home has nothing to gain elsewhere. */
 	if (active && cpu_rq(src)->cfs.h_nr_runnable <= 1)
 		goto out;
-	/* A CPU of home should take it; for whatever reason that it does not. */
-	if (idle && cosched_home_idle(p, home)) {
-		ret = failed ? 1 : 0;
-		goto out;
-	}
 	/*
 	 * A CPU that is durably idle always may. One that idles for a moment
 	 * where all are busy may not: 7 to 30 moves a second and cluster, instead of
@@ -1652,8 +1648,15 @@ int __cosched_can_migrate(struct task_struct *p, int src, int dst,
 	 * left to task_hot(): to pull tasks that wait for an instant behind one
 	 * another scatters their data.
 	 */
-	if ((idle == CPU_IDLE && cosched_durably_idle(p, dst, &util)) ||
-	    cosched_llc_cheaper(cl, home, cosched_asker(p), per_cpu(sd_llc_id, dst), &load, &nr))
+	may = (idle == CPU_IDLE && cosched_durably_idle(p, dst, &util)) ||
+	      cosched_llc_cheaper(cl, home, cosched_asker(p), per_cpu(sd_llc_id, dst), &load, &nr);
+	/*
+	 * A CPU of home should take it; for whatever reason that it does not. Asked last, as
+	 * that reads what all of home writes.
+	 */
+	if (idle && (may || failed) && cosched_home_idle(p, home))
+		ret = failed ? 1 : 0;
+	else if (may)
 		ret = cosched_runs_briefly(p) && !cosched_apart(cl) ? -1 : 1;
 out:
 	rcu_read_unlock();
