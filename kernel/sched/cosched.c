@@ -1182,11 +1182,13 @@ static bool cosched_review_runs(struct cosched_cluster *cl, struct cosched_revie
 
 	for (i = 0; i < 2; i++) {
 		u64 runs = atomic64_read(&cl->runs[i]), sum = COSCHED_RUNS_SUM(runs);
-		u32 nr = COSCHED_RUNS_NR(runs);
+		u32 nr = COSCHED_RUNS_NR(runs), rest = nr / 2;
 
-		atomic64_sub((sum / 2) << COSCHED_RUNS_SHIFT | (nr / 2), &cl->runs[i]);
 		r->run[i] = div_u64(sum, max(nr, 1));
 		r->nr[i] = nr;
+		/* The rest has the same mean. */
+		sum -= (u64)r->run[i] * rest;
+		atomic64_sub(sum << COSCHED_RUNS_SHIFT | (nr - rest), &cl->runs[i]);
 		enough &= nr >= COSCHED_REVIEW_RUNS;
 	}
 	return enough;

@@ -380,6 +380,15 @@ static void cosched_test_review_runs(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, cosched_review_runs(&cl, &r));
 	KUNIT_EXPECT_EQ(test, r.run[0], 100);
 	KUNIT_EXPECT_EQ(test, r.run[1], COSCHED_RUN_MAX);
+	/* Few are forgotten, and none gets shorter by that. */
+	atomic64_set(&cl.runs[1], 3 * COSCHED_RUNS_ONE(100));
+	cosched_review_runs(&cl, &r);
+	KUNIT_EXPECT_EQ(test, r.nr[1], 3);
+	cosched_review_runs(&cl, &r);
+	KUNIT_EXPECT_EQ(test, r.run[1], 100);
+	KUNIT_EXPECT_EQ(test, r.nr[1], 1);
+	cosched_review_runs(&cl, &r);
+	KUNIT_EXPECT_EQ(test, r.nr[1], 0);
 	/* As many as there can be in an interval and before, of the longest. */
 	atomic64_set(&cl.runs[0], 0);
 	for (i = 0; i < 100000; i++)
