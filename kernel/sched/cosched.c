@@ -1205,11 +1205,13 @@ static bool cosched_review_runs(struct cosched_cluster *cl, struct cosched_revie
  * Who never sleeps, or for so long that what it did is not a matter of its data, is not asked,
  * and nothing changes.
  *
- * Few are outside once that is known. It is forgotten slowly, half of it in a second, until
- * some leave again and show what it is now.
+ * Few are outside once that is known. It is forgotten, half of it in 11 reviews, until some
+ * leave again and show what it is now: soon, as the first few may have been an exception.
  */
 #define COSCHED_DEAR_RUNS	16
-#define COSCHED_DEAR_FORGET	192
+/* Who leaves while it waits in a run, and most do, had a long one to do. */
+#define COSCHED_LONGER_MARGIN	(SCHED_CAPACITY_SCALE / 8)
+#define COSCHED_DEAR_FORGET	16
 
 static u32 cosched_judge_dear(const struct cosched_review *r, u32 dear)
 {
@@ -1217,7 +1219,8 @@ static u32 cosched_judge_dear(const struct cosched_review *r, u32 dear)
 
 	if (!nr || !r->run[0] || r->nr[0] < COSCHED_REVIEW_RUNS)
 		return dear - DIV_ROUND_UP(dear - SCHED_CAPACITY_SCALE, COSCHED_DEAR_FORGET);
-	longer = clamp_t(u32, (r->run[1] << SCHED_CAPACITY_SHIFT) / r->run[0],
+	longer = (r->run[1] << SCHED_CAPACITY_SHIFT) / r->run[0];
+	longer = clamp_t(u32, longer - min(longer, COSCHED_LONGER_MARGIN),
 			 SCHED_CAPACITY_SCALE, COSCHED_LONGER_MAX);
 	seen = longer * longer >> SCHED_CAPACITY_SHIFT;
 	return (dear * COSCHED_DEAR_RUNS + seen * nr) / (COSCHED_DEAR_RUNS + nr);

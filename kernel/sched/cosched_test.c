@@ -312,22 +312,23 @@ static void cosched_test_judge_dear(struct kunit *test)
 		u32 before, want;
 	} cases[] = {
 		/* As many runs as what was before counts for: the mean. */
-		{ 100, 200, 12, 16, 100, 250 },
-		{ 100, 200, 12, 16, 400, 400 },
-		{ 100, 150, 12, 16, 225, 225 },
+		{ 800, 1700, 12, 16, 100, 250 },
+		{ 800, 1700, 12, 16, 400, 400 },
+		{ 800, 1300, 12, 16, 225, 225 },
+		{ 800, 900, 12, 16, 300, 200 },
 		{ 100, 100, 12, 16, 300, 200 },
 		/* Few hardly count, many not for all. */
-		{ 100, 150, 12, 1, 100, 107 },
-		{ 100, 200, 1000, 64, 100, 340 },
-		{ 100, 200, 1000, 100000, 100, 340 },
+		{ 800, 1300, 12, 1, 100, 107 },
+		{ 800, 1700, 1000, 64, 100, 340 },
+		{ 800, 1700, 1000, 100000, 100, 340 },
 		/* It is cheap to leave, or dearer than can be. */
 		{ 200, 100, 12, 16, 100, 100 },
 		{ 100, 100000, 12, 64, 400, 400 },
 		{ 1, COSCHED_RUN_MAX, 12, 16, 100, 250 },
 		/* Not seen: a little is forgotten, and nothing of nothing. */
-		{ 100, 200, 11, 16, 292, 291 },
-		{ 100, 0, 12, 0, 292, 291 },
-		{ 0, 100, 12, 16, 292, 291 },
+		{ 100, 200, 11, 16, 292, 280 },
+		{ 100, 0, 12, 0, 292, 280 },
+		{ 0, 100, 12, 16, 292, 280 },
 		{ 100, 0, 12, 0, 100, 100 },
 	};
 	int i;
@@ -344,14 +345,14 @@ static void cosched_test_judge_dear(struct kunit *test)
 	}
 }
 
-/* What is not seen any more is half forgotten after 133 reviews, and then all of it. */
+/* What is not seen any more is half forgotten after 11 reviews, and then all of it. */
 static void cosched_test_forget_dear(struct kunit *test)
 {
 	struct cosched_review r = { };
 	u32 dear = 3 * SCHED_CAPACITY_SCALE;
 	int i;
 
-	for (i = 0; i < 133; i++)
+	for (i = 0; i < 11; i++)
 		dear = cosched_judge_dear(&r, dear);
 	KUNIT_EXPECT_EQ(test, DIV_ROUND_CLOSEST(dear * 10, SCHED_CAPACITY_SCALE), 20);
 	for (i = 0; i < 1000; i++)
