@@ -1209,9 +1209,9 @@ static bool cosched_review_runs(struct cosched_cluster *cl, struct cosched_revie
  * leave again and show what it is now: soon, as the first few may have been an exception.
  */
 #define COSCHED_DEAR_RUNS	16
-/* Who leaves while it waits in a run, and most do, had a long one to do. */
-#define COSCHED_LONGER_MARGIN	(SCHED_CAPACITY_SCALE / 8)
 #define COSCHED_DEAR_FORGET	16
+/* Runs outside seem longer by up to a quarter where they are not. */
+#define COSCHED_LONGER_MARGIN	(SCHED_CAPACITY_SCALE / 8)
 
 static u32 cosched_judge_dear(const struct cosched_review *r, u32 dear)
 {

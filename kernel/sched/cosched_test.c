@@ -303,7 +303,7 @@ static void cosched_test_judge_overrun(struct kunit *test)
 	}
 }
 
-/* How dear leaving is, from what it was before and what was seen, in percent. */
+/* How dear leaving is, from what it was before and what was seen less an eighth, in percent. */
 static void cosched_test_judge_dear(struct kunit *test)
 {
 	static const struct {
