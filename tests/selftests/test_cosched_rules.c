@@ -24,6 +24,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MS	1000000ull
@@ -1014,6 +1015,23 @@ static double lean(const char *cg, const cpu_set_t *home)
 	return 100 * in / CPU_COUNT(home) / out;
 }
 
+/* Percent of the wakeups that have been placed in another LLC domain than the task was in. */
+static double parted(const struct ru_trace *t)
+{
+	const struct ru_topo *topo = ru_topo();
+	int i, placed = 0, away = 0;
+
+	for (i = 0; i < t->n; i++) {
+		const struct ru_event *e = &t->event[i];
+
+		if (strcmp(e->name, "cosched_place"))
+			continue;
+		placed++;
+		away += topo->llc_of[e->src] != topo->llc_of[e->dst];
+	}
+	return percent(away, placed);
+}
+
 /* More tasks than all CPUs can run, nobody else: all CPUs are home, while that lasts. */
 static void rule3_overrun(const char *top)
 {
@@ -1056,6 +1074,65 @@ static void rule3_overrun(const char *top)
 	overrun = ru_count(&trace, NULL, "cosched_review", "overrun");
 	cs_diag("beside others: overrun %d times", overrun);
 	REQUIRE(!overrun, "others do not count");
+}
+
+/* The ends of two pipes: what a task is told by, and what it tells with. */
+struct talker {
+	int in, out;
+};
+
+/* Runs for 0.3 to 1.5 ms, too long to be brief, each time it is told to, and passes that on. */
+static void talk(void *arg)
+{
+	const struct talker *t = arg;
+	unsigned int seed = t->in;
+	struct timespec now;
+	uint64_t end;
+	char c;
+
+	while (read(t->in, &c, 1) == 1) {
+		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+		end = now.tv_sec * 1000000000ULL + now.tv_nsec + 300000 +
+		      rand_r(&seed) % 1200000;
+		while (now.tv_sec * 1000000000ULL + now.tv_nsec < end)
+			clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+		if (write(t->out, &c, 1) != 1)
+			break;
+	}
+	_exit(1);
+}
+
+/* The same, but they wake each other: those then stay near, as without a home. */
+static void rule3_overrun_talkers(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	int i, overrun, n = topo->nr_cpus * 3 / 2;
+	struct ru_trace trace;
+	double away;
+
+	ru_prefer(top, &topo->llc[0]);
+	for (i = 0; i < n; i++) {
+		struct talker a, b;
+		int there[2], back[2];
+
+		REQUIRE(!pipe(there) && !pipe(back), "cannot make pipes");
+		a = (struct talker){ there[0], back[1] };
+		b = (struct talker){ back[0], there[1] };
+		cs_spawn(top, talk, &a);
+		cs_spawn(top, talk, &b);
+		REQUIRE(write(there[1], "", 1) == 1, "cannot write to a pipe");
+	}
+	cs_sleep_ms(SETTLE_MS);
+	ru_trace_start();
+	cs_sleep_ms(200);
+	ru_trace_stop(&trace);
+	overrun = ru_count(&trace, NULL, "cosched_review", "overrun");
+	away = parted(&trace);
+	cs_diag("%d pairs: overrun %d times in 200 ms; %.1f%% of the wakeups in another domain",
+		n, overrun, away);
+	REQUIRE(overrun >= 10, "the cluster does not know that it overruns the machine");
+	/* Of 16 CPUs; fewer are too near to each other to tell. */
+	REQUIRE(away < 1, "tasks leave the domain of those they talk with");
 }
 
 /* Percent of its CPU time that a cluster with three tasks for each CPU of home is outside. */
@@ -1405,6 +1482,7 @@ int main(int argc, char **argv)
 		TEST(rule7_unused_by_weights),
 		TEST(rule7_brief_tasks_part),
 		TEST(rule3_overrun),
+		TEST(rule3_overrun_talkers),
 		TEST(rule4_dear),
 		TEST(rule8_affinity),
 		TEST(rule8_cpuset),
