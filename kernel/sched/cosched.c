@@ -1153,13 +1153,14 @@ static void cosched_review_load(struct task_struct *p, struct cosched_cluster *c
 				struct cosched_home *home, struct cosched_review *r)
 {
 	enum cosched_asker asker = cosched_asker(p);
+	u64 all;
 	int llc;
 
-	r->load = cosched_home_load(home, asker);
+	all = cosched_home_load(home, asker);
+	r->load = all;
 	r->capacity = (u64)home->nr << SCHED_CAPACITY_SHIFT;
 	r->room = 0;
 	r->own = cosched_own_load(cl, home_mask(home), home, true);
-	r->others = r->load - min(r->load, r->own);
 	r->total = r->capacity;
 	for_each_cpu(llc, &cosched_llcs) {
 		unsigned long load, own;
@@ -1171,11 +1172,16 @@ static void cosched_review_load(struct task_struct *p, struct cosched_cluster *c
 		capacity = (u64)nr << SCHED_CAPACITY_SHIFT;
 		r->load += own;
 		r->own += own;
+		all += load;
 		load -= min(load, own);
-		r->others += load;
 		r->room += capacity - min(capacity, load);
 		r->total += capacity;
 	}
+	/*
+	 * Of all together: who has moved takes its average along in that of the queue, but not
+	 * in the cluster's, and would be one of the others where it is.
+	 */
+	r->others = all - min(all, r->own);
 }
 
 /* The means of the runs so far, half of which are forgotten. False: there are too few. */

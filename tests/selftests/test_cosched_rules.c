@@ -1106,7 +1106,7 @@ static void talk(void *arg)
 static void rule3_overrun_talkers(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
-	int i, overrun, n = topo->nr_cpus * 3 / 2;
+	int i, overrun, reviews, n = topo->nr_cpus * 3 / 2;
 	struct ru_trace trace;
 	double away;
 
@@ -1127,9 +1127,10 @@ static void rule3_overrun_talkers(const char *top)
 	cs_sleep_ms(200);
 	ru_trace_stop(&trace);
 	overrun = ru_count(&trace, NULL, "cosched_review", "overrun");
+	reviews = ru_count(&trace, NULL, "cosched_review", NULL);
 	away = parted(&trace);
-	cs_diag("%d pairs: overrun %d times in 200 ms; %.1f%% of the wakeups in another domain",
-		n, overrun, away);
+	cs_diag("%d pairs: overrun %d of %d times in 200 ms; %.1f%% of the wakeups in another domain",
+		n, overrun, reviews, away);
 	REQUIRE(overrun >= 10, "the cluster does not know that it overruns the machine");
 	/* Of 16 CPUs; fewer are too near to each other to tell. */
 	REQUIRE(away < 1, "tasks leave the domain of those they talk with");
