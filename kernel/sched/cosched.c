@@ -1099,7 +1099,7 @@ static enum cosched_review_reason cosched_judge(const struct cosched_review *r, 
  * lengths, and tasks that are sent home from where those are with whom they talk: one
  * instance of hackbench took 3 % longer than without a home. So all of the machine is its home,
  * as an automatic one would be (auto_all() in kernel/cgroup/cosched_auto.c), for as long as
- * that lasts. Whom one of its own wakes then is placed as without a home: to look for an idle
+ * that lasts. Whom one of its own wakes then is placed as without one: to look for an idle
  * CPU, or a shorter queue, in all of it parts who talk with each other. That cost one instance
  * of 4 groups 4 %. Timers tell of nobody to be near, and who sleeps by them leaves fewer CPUs
  * idle that way: 0.5 % for 1.5 %, of 48 that do. Weights that make leaving dearer than the
@@ -1446,8 +1446,7 @@ static int cosched_idle_beside(struct task_struct *p, struct cosched_home *home,
  * than the shortest: wakeups soon even out any queue but one of tasks that never sleep.
  * Always the shortest cost two instances of hackbench, with twice as many runnable tasks as
  * CPUs, a quarter, and five in place of two 4 %, although three warehouses on two homes are
- * 2 % faster with five. A task that runs briefly always waits where it is warm, and so does
- * one whom its own wake in a cluster that overruns the machine.
+ * 2 % faster with five. A task that runs briefly always waits where it is warm.
  */
 #define COSCHED_WARM_QUEUE		2
 
@@ -1459,7 +1458,7 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	bool wakeup = wake_flags & WF_TTWU;
 	int cpu, this_cpu = smp_processor_id(), affine = target;
 	unsigned int longer;
-	bool prev_home, target_home, affine_out, stays, brief, apart, waits, sync, overrun, talks;
+	bool prev_home, target_home, affine_out, stays, brief, apart, waits, sync, overrun;
 	const struct cpumask *span;
 	struct cosched_home *home;
 
@@ -1471,6 +1470,12 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 		return -1;
 
 	overrun = cosched_overruns(cl);
+	/* Woken by one of its own, which is not just interrupted by what wakes it. */
+	if (overrun && wakeup && in_task() && current->cosched == cl) {
+		cosched_review(p, cl, home);
+		return -1;
+	}
+
 	span = overrun ? cpu_online_mask : home_mask(home);
 	prev_home = cpumask_test_cpu(prev, span) && cosched_cpu_allowed(p, prev);
 	target_home = cpumask_test_cpu(target, span) && cosched_cpu_allowed(p, target);
@@ -1489,8 +1494,6 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 
 	if (wakeup && (overrun || READ_ONCE(cl->apart.lasts) || cosched_home_busy(p, home)))
 		cosched_review(p, cl, home);
-	/* One of its own wakes it, and was not merely interrupted by what does. */
-	talks = wakeup && in_task() && current->cosched == cl;
 	apart = wakeup && cosched_apart(cl);
 	brief = wakeup && cosched_runs_briefly(p) && !apart;
 
@@ -1522,7 +1525,7 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 		/* As many as those of home and of one domain outside; the nearest first. */
 		s.limit = home->nr + per_cpu(sd_llc_size, target);
 		cosched_scan(p, cosched_llc_span(target), NULL, target, &s);
-		if (s.idle < 0 && !talks)
+		if (s.idle < 0)
 			cosched_scan(p, span, cosched_llc_span(target), target, &s);
 	} else {
 		cosched_scan(p, span, NULL, target, &s);
@@ -1585,8 +1588,7 @@ queue:
 	cpu = s.queue;
 	/* Who is forked or exec'ed stays for longer than who wakes up. */
 	longer = wakeup ? COSCHED_WARM_QUEUE : 1;
-	if (target_home && (brief || (overrun && talks) ||
-			    cpu_rq(target)->nr_running <= s.nr_queued + longer))
+	if (target_home && (brief || cpu_rq(target)->nr_running <= s.nr_queued + longer))
 		cpu = target;
 	else if (prev_home && cpu_rq(prev)->nr_running <= s.nr_queued)
 		cpu = prev;
