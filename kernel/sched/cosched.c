@@ -1101,7 +1101,7 @@ static enum cosched_review_reason cosched_judge(const struct cosched_review *r, 
  * as an automatic one would be (auto_all() in kernel/cgroup/cosched_auto.c), for as long as
  * that lasts. Whom one of its own wakes then is placed as without one: to look for an idle
  * CPU, or a shorter queue, in all of it parts who talk with each other. That cost one instance
- * of 4 groups 4 %. Timers tell of nobody to be near, and who sleeps by them leaves fewer CPUs
+ * of 4 groups 7 %. Timers tell of nobody to be near, and who sleeps by them leaves fewer CPUs
  * idle that way: 0.5 % for 1.5 %, of 48 that do. Weights that make leaving dearer than the
  * default ones ask for more of it.
  */
