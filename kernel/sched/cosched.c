@@ -213,23 +213,25 @@ struct cosched_apart {
 #define COSCHED_APART_MAX	(4 * HZ)
 
 struct cosched_cluster {
-	struct cosched_home __rcu	*home;
-	struct cosched_cpu __percpu	*cpu;
-	u32				weights;	/* preferred << 16 | allowed */
-	struct cosched_apart		apart;
-	bool				overrun;	/* when last reviewed */
-	bool				full;		/* likewise: others need all other CPUs */
-	u16				dear;		/* runs outside by those at home, squared */
-	u64				cgroup_id;
 	struct cosched_home		*spare;		/* the home before, see above */
 	unsigned long			spare_gp;
 	atomic64_t			preferred_ns;	/* of homes before this one */
 	atomic64_t			outside_ns;
 	atomic64_t			events[COSCHED_NR_EVENTS];
-	/* Not beside what wakeups read: forks and exits write it. */
+	struct rcu_head			rcu;
+	/* Forks and exits write the one, tasks that go to sleep the other. */
 	refcount_t			ref;
 	atomic64_t			runs[2];	/* COSCHED_RUNS_ONE(): at home, outside */
-	struct rcu_head			rcu;
+
+	/* What each wakeup reads, and few write: not in one cache line with the above. */
+	struct cosched_home __rcu	*home ____cacheline_aligned_in_smp;
+	struct cosched_cpu __percpu	*cpu;
+	u32				weights;	/* preferred << 16 | allowed */
+	u16				dear;		/* runs outside by those at home, squared */
+	bool				overrun;	/* when last reviewed */
+	bool				full;		/* likewise: others need all other CPUs */
+	struct cosched_apart		apart;
+	u64				cgroup_id;
 	unsigned long			active[];	/* CPUs that may have load of it */
 };
 
@@ -531,6 +533,12 @@ static bool cosched_reviewed(struct cosched_cluster *cl)
 	       COSCHED_REVIEWS * COSCHED_REVIEW_INTERVAL;
 }
 
+/* See "Overrun". Did it when it was last reviewed, not long ago? */
+static bool cosched_overruns(struct cosched_cluster *cl)
+{
+	return READ_ONCE(cl->overrun) && cosched_reviewed(cl);
+}
+
 /* See "Dear". */
 static bool cosched_full(struct cosched_cluster *cl)
 {
@@ -541,6 +549,7 @@ static bool cosched_full(struct cosched_cluster *cl)
  * @p ran for @run us and goes to sleep. Of interest only where home is so busy that the
  * cluster is reviewed: of those that run briefly, and where the machine is full of all whose
  * runs have an end. Of brief ones at home, of which there are many, one in eight is enough.
+ * Where the cluster is apart, or overruns the machine, no mean decides anything.
  */
 static void cosched_sample_run(struct task_struct *p, u32 run)
 {
@@ -549,7 +558,7 @@ static void cosched_sample_run(struct task_struct *p, u32 run)
 	bool outside, brief;
 
 	if (jiffies - READ_ONCE(cl->apart.reviewed) > 3 * COSCHED_REVIEW_INTERVAL ||
-	    cosched_apart(cl))
+	    cosched_apart(cl) || cosched_overruns(cl))
 		return;
 	brief = cosched_runs_briefly(p);
 	if (!brief && !(cosched_full(cl) && p->cosched_run <= COSCHED_RUN_MAX / 2))
@@ -1114,12 +1123,6 @@ static bool cosched_judge_overrun(const struct cosched_review *r, u32 weights, b
 		return r->own > r->total && own > total && r->others < r->total / 4;
 	return r->own > r->total + r->total / 8 && own > total + total / 8 &&
 	       r->others < r->total / 8;
-}
-
-/* Did it when it was last reviewed, not long ago? */
-static bool cosched_overruns(struct cosched_cluster *cl)
-{
-	return READ_ONCE(cl->overrun) && cosched_reviewed(cl);
 }
 
 /* The home that placement goes by. */

@@ -360,6 +360,56 @@ static void cosched_test_forget_dear(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, dear, SCHED_CAPACITY_SCALE);
 }
 
+/* Runs are of interest where home is busy, and neither is decided yet what they decide. */
+static void cosched_test_sample_run(struct kunit *test)
+{
+	static const struct {
+		unsigned int reviews;	/* last reviewed before so many intervals */
+		u32 run, slept;
+		bool overrun, full, apart, want;
+	} cases[] = {
+		{ .run = 50, .want = true },
+		{ .run = 50, .reviews = 3, .want = true },
+		{ .run = 50, .reviews = 4 },
+		{ .run = 50, .slept = 1 },	/* one in eight of brief ones at home */
+		{ .run = 50, .apart = true },
+		{ .run = 50, .overrun = true },
+		{ .run = 2000 },
+		{ .run = 2000, .full = true, .want = true },
+		{ .run = COSCHED_RUN_MAX, .full = true },
+	};
+	struct cosched_cluster *cl = cosched_cluster_alloc(0);
+	struct task_struct *p;
+	int i;
+
+	KUNIT_ASSERT_NOT_NULL(test, cl);
+	p = kunit_kzalloc(test, sizeof(*p), GFP_KERNEL);
+	if (!p) {
+		cosched_cluster_put(cl);
+		KUNIT_FAIL_AND_ABORT(test, "no memory");
+	}
+	/* Of CPU 0, which is where @p is. */
+	cosched_cluster_set_home(cl, cpumask_of(0));
+	p->cosched = cl;
+	for (i = 0; i < ARRAY_SIZE(cases); i++) {
+		atomic64_set(&cl->runs[0], 0);
+		p->cosched_run = cases[i].run;
+		p->cosched_slept = cases[i].slept;
+		cl->overrun = cases[i].overrun;
+		cl->full = cases[i].full;
+		cl->apart.lasts = cases[i].apart * COSCHED_APART_MAX;
+		local_irq_disable();
+		cl->apart.from = jiffies;
+		cl->apart.reviewed = jiffies - cases[i].reviews * COSCHED_REVIEW_INTERVAL;
+		cosched_sample_run(p, cases[i].run);
+		local_irq_enable();
+		KUNIT_EXPECT_EQ_MSG(test, atomic64_read(&cl->runs[0]),
+				    cases[i].want * COSCHED_RUNS_ONE(cases[i].run), "case %d", i);
+		KUNIT_EXPECT_EQ(test, atomic64_read(&cl->runs[1]), 0);
+	}
+	cosched_cluster_put(cl);
+}
+
 /* Means of runs, half of which are forgotten each time. */
 static void cosched_test_review_runs(struct kunit *test)
 {
@@ -458,6 +508,7 @@ static struct kunit_case cosched_test_cases[] = {
 	KUNIT_CASE(cosched_test_judge_overrun),
 	KUNIT_CASE(cosched_test_judge_dear),
 	KUNIT_CASE(cosched_test_forget_dear),
+	KUNIT_CASE(cosched_test_sample_run),
 	KUNIT_CASE(cosched_test_review_runs),
 #ifdef CONFIG_FAIR_GROUP_SCHED
 	KUNIT_CASE(cosched_test_batch_weight),
