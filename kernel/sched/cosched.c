@@ -63,7 +63,8 @@
  *
  * tick: cosched_tick(). A running stray returns when a home CPU is durably
  *	idle, else it swaps places with a task that runs at home without being
- *	at home there. A task whose CPU others wait for leaves it for a durably
+ *	at home there, or goes to a shorter queue at home than its own, where home
+ *	is no dearer then. A task whose CPU others wait for leaves it for a durably
  *	idle one, of a cheaper domain if it is at home now, or that nobody has used
  *	for four looks, or more by the ratio of the weights. The balancer would do
  *	that too, only later: it waits for utilisation, which takes 100 ms to grow,
@@ -878,16 +879,20 @@ static bool cosched_cheaper(u32 weights, unsigned long home_load, unsigned int h
 	       (u64)(weights & 0xffff) * load * home_nr;
 }
 
-/* Is @home dearer for its cluster than @nr CPUs elsewhere with @load together? */
+/*
+ * Is @home, with @more load than it has, dearer for its cluster than @nr CPUs elsewhere with
+ * @load together?
+ */
 static bool cosched_home_dearer(struct cosched_cluster *cl, struct cosched_home *home,
-				enum cosched_asker asker, unsigned long load, unsigned int nr)
+				enum cosched_asker asker, unsigned long more,
+				unsigned long load, unsigned int nr)
 {
 	u64 dear = load;
 
 	if (cosched_full(cl))
 		dear = dear * READ_ONCE(cl->dear) >> SCHED_CAPACITY_SHIFT;
-	return cosched_cheaper(READ_ONCE(cl->weights), cosched_home_load(home, asker), home->nr,
-			       dear, nr);
+	return cosched_cheaper(READ_ONCE(cl->weights), cosched_home_load(home, asker) + more,
+			       home->nr, dear, nr);
 }
 
 static bool cosched_llc_cheaper(struct cosched_cluster *cl, struct cosched_home *home,
@@ -895,7 +900,7 @@ static bool cosched_llc_cheaper(struct cosched_cluster *cl, struct cosched_home 
 				unsigned int *nr)
 {
 	*load = cosched_outside_load(llc, home, asker, nr);
-	return *nr && cosched_home_dearer(cl, home, asker, *load, *nr);
+	return *nr && cosched_home_dearer(cl, home, asker, 0, *load, *nr);
 }
 
 /*
@@ -1306,7 +1311,9 @@ enum cosched_leaver {
  * Rules 2 and 4: no CPU of home is idle, where else? Domains are visited from
  * the nearest on: the rest of @anchor's LLC, then by sched domain levels. Where
  * the CPUs to scan are used up, one of each further domain is looked at: the
- * first ones may be full of tasks that came a moment ago, with no load yet.
+ * first ones may be full of tasks that came a moment ago, with no load yet. To queue
+ * outside, the comparison has to hold for the queues as they are, too: for the shortest at home,
+ * of @nr_queued, and the one there.
  *
  * Who runs on a crowded CPU goes to one that is durably idle, and by no weights is one
  * left idle that nobody has used for a while (rule 7). As they compare means, the last CPUs
@@ -1315,7 +1322,7 @@ enum cosched_leaver {
  */
 static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
 			      struct cosched_home *home, int anchor, enum cosched_leaver who,
-			      enum cosched_place_reason *reason)
+			      unsigned int nr_queued, enum cosched_place_reason *reason)
 {
 	const struct cpumask *done = NULL;
 	unsigned int budget = who == COSCHED_WAKING ? per_cpu(sd_llc_size, anchor) : nr_cpu_ids;
@@ -1365,7 +1372,10 @@ static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
 				continue;
 			/* To queue there, the domain has to be cheaper with the task in it. */
 			load += READ_ONCE(p->se.avg.runnable_avg);
-			if (!cosched_home_dearer(cl, home, asker, load, nr))
+			if (!cosched_home_dearer(cl, home, asker, 0, load, nr))
+				continue;
+			/* By its queue as well: many may have come since loads were summed up. */
+			if (!cosched_cheaper(READ_ONCE(cl->weights), nr_queued, 1, s.nr_queued, 1))
 				continue;
 			if (s.queue >= 0 && (best.queue < 0 || load * best_nr < best_load * nr)) {
 				best = s;
@@ -1446,12 +1456,14 @@ static int cosched_idle_beside(struct task_struct *p, struct cosched_home *home,
 /*
  * A wakeup that has to queue at home does so where its data is warm, as
  * select_idle_sibling() has it, unless that queue is by more than so many tasks longer
- * than the shortest: wakeups soon even out any queue but one of tasks that never sleep.
- * Always the shortest cost two instances of hackbench, with twice as many runnable tasks as
- * CPUs, a quarter, and five in place of two 4 %, although three warehouses on two homes are
- * 2 % faster with five. A task that runs briefly always waits where it is warm.
+ * than the shortest, and more than twice as long: wakeups soon even out any queue but one of
+ * tasks that never sleep. Always the shortest cost two instances of hackbench, with twice as
+ * many runnable tasks as CPUs, a quarter, and five in place of two 4 %, although three
+ * warehouses on two homes are 2 % faster with five. With 24 runnable tasks for each CPU two
+ * more are no reason to leave: that cost two instances 6 %. A task that runs briefly always
+ * waits where it is warm.
  */
-#define COSCHED_WARM_QUEUE		2
+#define COSCHED_WARM_QUEUE		2U
 
 int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_flags)
 {
@@ -1577,7 +1589,7 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	}
 
 	cpu = cosched_leave_home(p, cl, home, target, wakeup ? COSCHED_WAKING : COSCHED_NEW,
-				 &reason);
+				 s.nr_queued, &reason);
 	if (cpu >= 0) {
 		if (waits && cosched_brief_wait(cl, s.queue)) {
 			reason = COSCHED_HOME_QUEUE;
@@ -1590,7 +1602,7 @@ queue:
 	reason = COSCHED_HOME_QUEUE;
 	cpu = s.queue;
 	/* Who is forked or exec'ed stays for longer than who wakes up. */
-	longer = wakeup ? COSCHED_WARM_QUEUE : 1;
+	longer = wakeup ? max(s.nr_queued, COSCHED_WARM_QUEUE) : 1;
 	if (target_home && (brief || cpu_rq(target)->nr_running <= s.nr_queued + longer))
 		cpu = target;
 	else if (prev_home && cpu_rq(prev)->nr_running <= s.nr_queued)
@@ -1760,18 +1772,39 @@ static int cosched_swap_value(struct task_struct *p, struct task_struct *peer, i
 	return 1 + cpumask_test_cpu(src, home_mask(home));
 }
 
+/* Would home, with the stray @p of @src in it, still be no dearer than the domain it left? */
+static bool cosched_home_takes(struct task_struct *p, struct cosched_cluster *cl,
+			       struct cosched_home *home, int src)
+{
+	unsigned long load, own = READ_ONCE(p->se.avg.runnable_avg);
+	enum cosched_asker asker = cosched_asker(p);
+	unsigned int nr;
+
+	load = cosched_outside_load(per_cpu(sd_llc_id, src), home, asker, &nr);
+	return !cosched_home_dearer(cl, home, asker, own, load - min(load, own), nr);
+}
+
 /*
  * Where the running stray @p goes, on @src: to a home CPU that is durably idle,
  * else, with *@peer, to one where that task runs; *@mutual: it comes home too.
+ * Else, before a swap with who does not, to the CPU with the least load, if its queue is
+ * the shorter one, now and on average, and home no dearer with @p. Where queues are long
+ * and tasks do not sleep, another's stray rarely runs at the same time.
  */
-static int cosched_way_home(struct task_struct *p, struct cosched_home *home, int src,
+static int cosched_way_home(struct task_struct *p, struct cosched_cluster *cl,
+			    struct cosched_home *home, int src,
 			    struct task_struct **peer, bool *mutual)
 {
-	int cpu, first, dst = -1, value = 0, look_cpu = nr_cpu_ids;
+	int cpu, first, dst = -1, value = 0, look_cpu = nr_cpu_ids, queue = -1;
+	unsigned int nr_queued = READ_ONCE(cpu_rq(src)->nr_running);
+	enum cosched_asker asker = cosched_asker(p);
+	unsigned long util, look_util = 0, least, load;
 	struct cosched_scan s = COSCHED_SCAN_INIT;
-	unsigned long util, look_util = 0;
 
 	*peer = NULL;
+	/* Shorter by half a task: one that shares a CPU with a short one is well off. */
+	least = cosched_cpu_load(src, asker);
+	least -= min(least, SCHED_CAPACITY_SCALE / 2);
 	/* From different CPUs, strays look at different ones first. */
 	first = cpumask_nth(src % home->nr, home_mask(home));
 	for_each_cpu_wrap(cpu, home_mask(home), first) {
@@ -1797,6 +1830,11 @@ static int cosched_way_home(struct task_struct *p, struct cosched_home *home, in
 		}
 		if (s.idle >= 0 || value == 2)
 			continue;
+		load = cosched_cpu_load(cpu, asker);
+		if (load < least && READ_ONCE(cpu_rq(cpu)->nr_running) < nr_queued) {
+			least = load;
+			queue = cpu;
+		}
 		curr = rcu_dereference(cpu_rq(cpu)->curr);
 		v = cosched_swap_value(p, curr, cpu, src);
 		if (v > value) {
@@ -1814,10 +1852,15 @@ static int cosched_way_home(struct task_struct *p, struct cosched_home *home, in
 	}
 
 	*mutual = value == 2;
-	if (s.idle < 0)
-		return dst;
-	*peer = NULL;
-	return s.idle;
+	if (s.idle >= 0) {
+		*peer = NULL;
+		return s.idle;
+	}
+	if (value < 2 && queue >= 0 && cosched_home_takes(p, cl, home, src)) {
+		*peer = NULL;
+		return queue;
+	}
+	return dst;
 }
 
 /*
@@ -1850,7 +1893,7 @@ static int cosched_way_out(struct task_struct *p, struct cosched_cluster *cl,
 	if (!lasting)
 		return -1;
 	return cosched_leave_home(p, cl, home, src, cpumask_test_cpu(src, home_mask(home)) ?
-				  COSCHED_CROWDED : COSCHED_CROWDED_STRAY, &reason);
+				  COSCHED_CROWDED : COSCHED_CROWDED_STRAY, 0, &reason);
 }
 
 /*
@@ -1880,7 +1923,7 @@ static void cosched_move_work(struct callback_head *work)
 	src = task_cpu(p);
 	crowded = cosched_long_crowded(p, src);
 	if (home->nr && !cpumask_test_cpu(src, cosched_home_span(cl, home)))
-		dst = cosched_way_home(p, home, src, &peer, &mutual);
+		dst = cosched_way_home(p, cl, home, src, &peer, &mutual);
 	if (home->nr && dst < 0) {
 		dst = cosched_way_out(p, cl, home, src, crowded);
 		pushed = true;

@@ -452,10 +452,10 @@ static void rule2_not_for_a_moment(const char *top)
 /* Rule 3: otherwise queue at home */
 
 /*
- * A full home, one of whose CPUs, *@first, has one task that never sleeps while the others
+ * A full home, one of whose CPUs, *@first, has @least tasks that never sleep while the others
  * have so many each, and a waker that comes from there.
  */
-static struct seen queue_beside(const char *top, int others, cpu_set_t *first)
+static struct seen queue_beside(const char *top, int least, int others, cpu_set_t *first)
 {
 	const struct ru_topo *topo = ru_topo();
 	cpu_set_t home = topo->llc[0], rest = outside_of(&home), longer;
@@ -465,7 +465,7 @@ static struct seen queue_beside(const char *top, int others, cpu_set_t *first)
 	*first = ru_first(&home, 1);
 	longer = ru_minus(&home, first);
 	ru_prefer(top, &home);
-	block(first, 1);
+	block(first, least);
 	block(&longer, others);
 	block(&rest, others);
 	g = wakers(top, 1, &longer);
@@ -487,23 +487,34 @@ static struct seen queue_beside(const char *top, int others, cpu_set_t *first)
 static void rule3_queue_on_least_loaded(const char *top)
 {
 	cpu_set_t first;
-	struct seen s = queue_beside(top, 5, &first);
+	struct seen s = queue_beside(top, 1, 5, &first);
 
 	REQUIRE(placed_to(&s, NULL, &first) >= 90, "wakeups do not queue on home's least loaded CPU");
 }
 
-/* Where they last ran if that queue is hardly longer; the balancer may think otherwise. */
-static void rule3_queue_where_warm(const char *top)
+static void queue_where_warm(const char *top, int least, int others)
 {
 	const struct ru_event *e;
 	cpu_set_t first;
-	struct seen s = queue_beside(top, 2, &first);
+	struct seen s = queue_beside(top, least, others, &first);
 	int left = 0;
 
 	for (e = s.trace.event; e < s.trace.event + s.trace.n; e++)
 		left += ru_member(s.g, e->pid) && !strcmp(e->name, "cosched_place") &&
 			e->src != e->dst;
 	REQUIRE(!left, "%d wakeups leave the CPU where their data is warm", left);
+}
+
+/* Where they last ran if that queue is hardly longer; the balancer may think otherwise. */
+static void rule3_queue_where_warm(const char *top)
+{
+	queue_where_warm(top, 1, 2);
+}
+
+/* Where queues are long, also if it is three tasks longer: not twice as long. */
+static void rule3_long_queue_where_warm(const char *top)
+{
+	queue_where_warm(top, 4, 7);
 }
 
 /* A stray whose own CPU is idle stays there while home has no idle CPU. */
@@ -590,6 +601,43 @@ static void rule4_equal_load(const char *top)
 	REQUIRE(placed(&s, "overflow") <= 1, "100 * 2 < 150 * 2, but wakeups overflow");
 	s = with_weights(top, g, "10000 1");
 	REQUIRE(placed_to(&s, "overflow", &rest) >= 50, "10000 * 2 > 1 * 2, but wakeups queue at home");
+}
+
+/*
+ * Two for each CPU outside began to run a moment ago, which loads do not say yet: home,
+ * where one runs on each CPU, has the shorter queues.
+ */
+static void rule4_queues_of_now(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[0], rest = outside_of(&home);
+	struct ru_gang *g, *late;
+	struct ru_trace trace;
+	int n = CPU_COUNT(&home);
+
+	ru_prefer(top, &home);
+	block(&home, 1);
+	late = ru_gang(&(struct ru_gang_opts){
+		.n = 2 * CPU_COUNT(&rest), .start = rest, .one_each = true,
+		.busy_us = 100000, .sleep_us = 3600 * 1000000u });
+	g = ru_gang(&(struct ru_gang_opts){
+		.n = n, .cg = top, .start = home, .one_each = true,
+		.busy_us = 2000, .sleep_us = 3600 * 1000000u });
+	/* Until all sleep, and what they ran is forgotten. */
+	cs_sleep_ms(400 + SETTLE_MS);
+	ru_allow(g, &topo->online);
+	ru_trace_start();
+	ru_wake(late);
+	cs_sleep_ms(3);
+	ru_wake(g);
+	cs_sleep_ms(3);
+	ru_trace_stop(&trace);
+	cs_diag("%d of %d wakeups queue at home, %d outside",
+		ru_count(&trace, g, "cosched_place", "home_queue"), n,
+		ru_count(&trace, g, "cosched_place", "overflow"));
+	REQUIRE(!ru_count(&trace, g, "cosched_place", "overflow"),
+		"wakeups leave home for longer queues");
+	REQUIRE(ru_count(&trace, g, "cosched_place", "home_queue") >= n, "not all of them woke up");
 }
 
 /* Rule 5: the balancer agrees */
@@ -764,6 +812,37 @@ static void rule6_not_for_a_moment(const char *top)
 	REQUIRE(returned <= 1, "a stray was called back %lld times to CPUs that are idle for a moment",
 		returned);
 	REQUIRE(ru_share(g, &mark, &rest) >= 95, "a stray was called back to a busy home");
+}
+
+/*
+ * Four for each CPU, and a stray outside: no home CPU is idle, none runs what belongs elsewhere, and
+ * for the balancer the difference is too small, but queues at home are shorter.
+ */
+static void rule6_shorter_queue(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[0], rest = outside_of(&home), start = ru_first(&rest, 1);
+	struct ru_trace trace;
+	long long returned;
+	struct ru_gang *g;
+
+	ru_prefer(top, &home);
+	block(&rest, 4);
+	ru_gang(&(struct ru_gang_opts){
+		.n = 4 * CPU_COUNT(&home), .cg = top, .start = home, .one_each = true });
+	g = ru_gang(&(struct ru_gang_opts){ .n = 1, .cg = top, .start = start });
+	cs_sleep_ms(SETTLE_MS);
+	returned = cs_stat(top, "strays_returned");
+	ru_trace_start();
+	ru_allow(g, &topo->online);
+	cs_sleep_ms(500);
+	ru_trace_stop(&trace);
+	returned = cs_stat(top, "strays_returned") - returned;
+	cs_diag("strays_returned %lld; came home %d times, left it %d", returned,
+		ru_moves_into(&trace, g, &home), ru_moves_into(&trace, g, &rest));
+	REQUIRE(CPU_ISSET(g->w[0].cpu, &home), "a stray waits where more wait than at home");
+	REQUIRE(returned >= 1, "it came home, but strays_returned does not say so");
+	REQUIRE(ru_moves_into(&trace, g, &rest) <= 1, "it left its home again");
 }
 
 /* Two clusters, each on the other's full home: swapped. */
@@ -1457,14 +1536,17 @@ int main(int argc, char **argv)
 		TEST(rule2_not_for_a_moment),
 		TEST(rule3_queue_on_least_loaded),
 		TEST(rule3_queue_where_warm),
+		TEST(rule3_long_queue_where_warm),
 		TEST(rule3_stray_stays),
 		TEST(rule4_loaded_home),
 		TEST(rule4_equal_load),
+		TEST(rule4_queues_of_now),
 		TEST(rule5_idle_cpu_pulls),
 		TEST(rule5_into_home),
 		TEST(rule5_no_pull_to_busy),
 		TEST(rule6_stray_returns),
 		TEST(rule6_not_for_a_moment),
+		TEST(rule6_shorter_queue),
 		TEST(rule6_swap),
 		TEST(rule7_no_cpu_idle_while_threads_wait),
 		TEST(rule7_crowded_task_leaves),
