@@ -58,8 +58,8 @@
  *	with it; and where it overruns the machine, all of that is its home.
  *
  * load balancer: cosched_can_migrate(). Into home is never cache hot. Out of it,
- *	if home has no idle CPU, to one that is durably idle, to any other only if
- *	its domain is cheaper. A task that runs alone is never pushed out.
+ *	if home has no idle CPU, one at a time to one that is durably idle, to any other
+ *	only if its domain is cheaper. A task that runs alone is never pushed out.
  *
  * tick: cosched_tick(). A running stray returns when a home CPU is durably
  *	idle, else it swaps places with a task that runs at home without being
@@ -1717,15 +1717,16 @@ bool __cosched_leaves_home(struct task_struct *p, int src, int dst)
 	return out;
 }
 
-void __cosched_detach(struct task_struct *p, int src, int dst, enum cpu_idle_type idle)
+bool __cosched_detach(struct task_struct *p, int src, int dst, enum cpu_idle_type idle)
 {
 	struct cosched_cluster *cl = p->cosched;
 
 	if (!__cosched_leaves_home(p, src, dst))
-		return;
+		return false;
 
 	atomic64_inc(&cl->events[COSCHED_TASK_PULLED]);
 	trace_cosched_pull(p, src, dst, idle ? COSCHED_PULL_IDLE : COSCHED_PULL_CHEAPER);
+	return true;
 }
 
 /*

@@ -17,7 +17,7 @@ void __cosched_tick(struct task_struct *curr);
 int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_flags);
 int __cosched_can_migrate(struct task_struct *p, int src, int dst,
 			  enum cpu_idle_type idle, bool failed, bool active);
-void __cosched_detach(struct task_struct *p, int src, int dst, enum cpu_idle_type idle);
+bool __cosched_detach(struct task_struct *p, int src, int dst, enum cpu_idle_type idle);
 bool __cosched_leaves_home(struct task_struct *p, int src, int dst);
 void cosched_sched_fork(struct task_struct *p);
 void cosched_update_llc(int cpu, int llc_id);
@@ -69,12 +69,11 @@ static inline int cosched_can_migrate(struct task_struct *p, int src, int dst,
 	return -1;
 }
 
-/* The balancer does move @p. */
-static inline void cosched_detach(struct task_struct *p, int src, int dst,
+/* The balancer does move @p: out of its home? */
+static inline bool cosched_detach(struct task_struct *p, int src, int dst,
 				  enum cpu_idle_type idle)
 {
-	if (cosched_enabled() && p->cosched)
-		__cosched_detach(p, src, dst, idle);
+	return cosched_enabled() && p->cosched && __cosched_detach(p, src, dst, idle);
 }
 
 /* Would a move from @src to @dst take @p out of its home? NUMA balancing does not do that. */
@@ -103,8 +102,11 @@ static inline int cosched_can_migrate(struct task_struct *p, int src, int dst,
 	return -1;
 }
 
-static inline void cosched_detach(struct task_struct *p, int src, int dst,
-				  enum cpu_idle_type idle) { }
+static inline bool cosched_detach(struct task_struct *p, int src, int dst,
+				  enum cpu_idle_type idle)
+{
+	return false;
+}
 
 static inline bool cosched_leaves_home(struct task_struct *p, int src, int dst)
 {

@@ -693,6 +693,53 @@ static void rule5_idle_cpu_pulls(const char *top)
 	REQUIRE(ru_count(&trace, g, "cosched_pull", "idle") >= 1, "no pull by an idle CPU traced");
 }
 
+/*
+ * Eight threads for each home CPU, and all else idle: each idle CPU that pulls takes one, not
+ * what its domain would have room for.
+ */
+static void rule5_one_at_a_time(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[0];
+	struct ru_trace trace;
+	struct ru_gang *g;
+	int i, k, pulls = 0, most = 0;
+
+	ru_prefer(top, &home);
+	/* A CPU that nobody uses balances now and then, one that goes idle at once. */
+	for (i = 1; i < topo->nr_llcs; i++)
+		ru_gang(&(struct ru_gang_opts){
+			.n = 1, .start = ru_first(&topo->llc[i], 1),
+			.busy_us = 100, .sleep_us = 1000 });
+	g = ru_gang(&(struct ru_gang_opts){
+		.n = 8 * CPU_COUNT(&home), .cg = top, .start = home, .one_each = true });
+	cs_sleep_ms(SETTLE_MS);
+	ru_trace_start();
+	ru_allow(g, &topo->online);
+	cs_sleep_ms(100);
+	ru_trace_stop(&trace);
+	for (i = 0; i < trace.n; i++) {
+		const struct ru_event *e = &trace.event[i], *next;
+		int taken = 0;
+
+		if (strcmp(e->name, "cosched_pull") || strcmp(e->reason, "idle"))
+			continue;
+		pulls++;
+		for (k = i; k < trace.n; k++) {
+			next = &trace.event[k];
+			if (next->ns > e->ns + 100000)
+				break;
+			taken += !strcmp(next->name, "cosched_pull") && next->dst == e->dst &&
+				 !strcmp(next->reason, "idle");
+		}
+		if (taken > most)
+			most = taken;
+	}
+	cs_diag("%d pulls by idle CPUs; at most %d at once", pulls, most);
+	REQUIRE(pulls >= 1, "no idle CPU pulls");
+	REQUIRE(most == 1, "an idle CPU pulls %d at once", most);
+}
+
 /* Strays that wait outside are pulled into a home with idle CPUs. */
 static void rule5_into_home(const char *top)
 {
@@ -1542,6 +1589,7 @@ int main(int argc, char **argv)
 		TEST(rule4_equal_load),
 		TEST(rule4_queues_of_now),
 		TEST(rule5_idle_cpu_pulls),
+		TEST(rule5_one_at_a_time),
 		TEST(rule5_into_home),
 		TEST(rule5_no_pull_to_busy),
 		TEST(rule6_stray_returns),
