@@ -52,10 +52,11 @@
  *	to cost less (see "Apart"). Else an idle CPU of the nearest domain that is
  *	cheaper, for one that runs briefly if it is not busy on average. Else the
  *	shortest queue of the cheapest domain. Where none is,
- *	home: the CPU where the data is warm; one that does not run briefly queues
- *	elsewhere if others have a much shorter queue. Before all that, where a
- *	cluster keeps a domain outside busy as well, whom a task there wakes stays
- *	with it; and where it overruns the machine, all of that is its home.
+ *	home: the CPU where the data is warm; one that does not run briefly, and is not
+ *	woken by its own cluster, queues elsewhere if others have a much shorter queue.
+ *	Before all that, where a cluster keeps a domain outside busy as well, whom a
+ *	task there wakes stays with it; and where it overruns the machine, all of that
+ *	is its home.
  *
  * load balancer: cosched_can_migrate(). Into home is never cache hot. Out of it,
  *	if home has no idle CPU, one at a time to one that is durably idle, to any other
@@ -1457,13 +1458,18 @@ static int cosched_idle_beside(struct task_struct *p, struct cosched_home *home,
  * A wakeup that has to queue at home does so where its data is warm, as
  * select_idle_sibling() has it, unless that queue is by more than so many tasks longer
  * than the shortest, and more than twice as long: wakeups soon even out any queue but one of
- * tasks that never sleep. Always the shortest cost two instances of hackbench, with twice as
- * many runnable tasks as CPUs, a quarter, and five in place of two 4 %, although three
- * warehouses on two homes are 2 % faster with five. With 24 runnable tasks for each CPU two
- * more are no reason to leave: that cost two instances 6 %. A task that runs briefly always
- * waits where it is warm.
+ * tasks that never sleep. A task that runs briefly always waits where it is warm. So does one
+ * that is woken by its own cluster: who wakes many at once, each to the shortest queue, deals
+ * them out one by one, and parts those who talk with each other. Left in one queue they go, as
+ * neighbours, to CPUs that run out of work. To deal them out cost two instances of hackbench 2 %.
  */
 #define COSCHED_WARM_QUEUE		2U
+
+/* Does one of @cl wake another, and is not just interrupted by what does? */
+static bool cosched_woken_by_own(struct cosched_cluster *cl)
+{
+	return in_task() && current->cosched == cl;
+}
 
 int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_flags)
 {
@@ -1473,7 +1479,7 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	bool wakeup = wake_flags & WF_TTWU;
 	int cpu, this_cpu = smp_processor_id(), affine = target;
 	unsigned int longer;
-	bool prev_home, target_home, affine_out, stays, brief, apart, waits, sync, overrun;
+	bool prev_home, target_home, affine_out, stays, brief, apart, waits, sync, overrun, warm;
 	const struct cpumask *span;
 	struct cosched_home *home;
 
@@ -1485,8 +1491,7 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 		return -1;
 
 	overrun = cosched_overruns(cl);
-	/* Woken by one of its own, which is not just interrupted by what wakes it. */
-	if (overrun && wakeup && in_task() && current->cosched == cl) {
+	if (overrun && wakeup && cosched_woken_by_own(cl)) {
 		cosched_review(p, cl, home);
 		return -1;
 	}
@@ -1603,7 +1608,8 @@ queue:
 	cpu = s.queue;
 	/* Who is forked or exec'ed stays for longer than who wakes up. */
 	longer = wakeup ? max(s.nr_queued, COSCHED_WARM_QUEUE) : 1;
-	if (target_home && (brief || cpu_rq(target)->nr_running <= s.nr_queued + longer))
+	warm = brief || (wakeup && cosched_woken_by_own(cl));
+	if (target_home && (warm || cpu_rq(target)->nr_running <= s.nr_queued + longer))
 		cpu = target;
 	else if (prev_home && cpu_rq(prev)->nr_running <= s.nr_queued)
 		cpu = prev;
@@ -1831,10 +1837,12 @@ static int cosched_way_home(struct task_struct *p, struct cosched_cluster *cl,
 		}
 		if (s.idle >= 0 || value == 2)
 			continue;
-		load = cosched_cpu_load(cpu, asker);
-		if (load < least && READ_ONCE(cpu_rq(cpu)->nr_running) < nr_queued) {
-			least = load;
-			queue = cpu;
+		if (READ_ONCE(cpu_rq(cpu)->nr_running) < nr_queued) {
+			load = cosched_cpu_load(cpu, asker);
+			if (load < least) {
+				least = load;
+				queue = cpu;
+			}
 		}
 		curr = rcu_dereference(cpu_rq(cpu)->curr);
 		v = cosched_swap_value(p, curr, cpu, src);

@@ -517,6 +517,52 @@ static void rule3_long_queue_where_warm(const char *top)
 	queue_where_warm(top, 4, 7);
 }
 
+/* Wakes a gang from a home CPU other than the first, on which it slept. */
+static void wake_gang(void *arg)
+{
+	cpu_set_t second = ru_one(ru_nth(&ru_topo()->llc[0], 1));
+
+	if (sched_setaffinity(0, sizeof(second), &second))
+		cs_fail("sched_setaffinity: %s", strerror(errno));
+	ru_wake(arg);
+	pause();
+}
+
+/*
+ * One of a cluster wakes sixteen that slept on one CPU, while all CPUs are busy: they stay where
+ * they and the waker are, however long the queues become, and are not dealt out over home.
+ */
+static void rule3_woken_by_own(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[0], rest = outside_of(&home), first = ru_first(&home, 1);
+	cpu_set_t near = ru_first(&home, 2);
+	struct ru_trace trace;
+	struct ru_gang *g;
+	int n = 16, there;
+
+	if (CPU_COUNT(&home) < 3)
+		cs_skip("needs three CPUs in an LLC domain");
+	ru_prefer(top, &home);
+	block(&home, 1);
+	block(&rest, 2);
+	g = ru_gang(&(struct ru_gang_opts){
+		.n = n, .cg = top, .start = first, .one_each = true,
+		.busy_us = 2000, .sleep_us = 3600 * 1000000u });
+	cs_sleep_ms(100 + SETTLE_MS);
+	ru_allow(g, &topo->online);
+	ru_trace_start();
+	cs_spawn(top, wake_gang, g);
+	cs_sleep_ms(20);
+	ru_trace_stop(&trace);
+	there = ru_count_to(&trace, g, "cosched_place", "home_queue", &near);
+	cs_diag("%d of %d wakeups queue where the data or the waker is", there,
+		ru_count(&trace, g, "cosched_place", NULL));
+	REQUIRE(there >= n, "only %d of %d woke up there", there, n);
+	REQUIRE(there == ru_count(&trace, g, "cosched_place", NULL),
+		"those whom one of their own wakes are dealt out over home");
+}
+
 /* A stray whose own CPU is idle stays there while home has no idle CPU. */
 static void rule3_stray_stays(const char *top)
 {
@@ -1584,6 +1630,7 @@ int main(int argc, char **argv)
 		TEST(rule3_queue_on_least_loaded),
 		TEST(rule3_queue_where_warm),
 		TEST(rule3_long_queue_where_warm),
+		TEST(rule3_woken_by_own),
 		TEST(rule3_stray_stays),
 		TEST(rule4_loaded_home),
 		TEST(rule4_equal_load),
