@@ -739,51 +739,59 @@ static void rule5_idle_cpu_pulls(const char *top)
 	REQUIRE(ru_count(&trace, g, "cosched_pull", "idle") >= 1, "no pull by an idle CPU traced");
 }
 
-/*
- * Eight threads for each home CPU, and all else idle: each idle CPU that pulls takes one, not
- * what its domain would have room for.
- */
-static void rule5_one_at_a_time(const char *top)
+/* The most that one CPU pulled at once, as it was idle, if more than @most; *@pulls: in all. */
+static int most_at_once(const struct ru_trace *trace, int *pulls, int most)
 {
-	const struct ru_topo *topo = ru_topo();
-	cpu_set_t home = topo->llc[0];
-	struct ru_trace trace;
-	struct ru_gang *g;
-	int i, k, pulls = 0, most = 0;
+	const struct ru_event *e, *next, *end = trace->event + trace->n;
 
-	ru_prefer(top, &home);
-	/* A CPU that nobody uses balances now and then, one that goes idle at once. */
-	for (i = 1; i < topo->nr_llcs; i++)
-		ru_gang(&(struct ru_gang_opts){
-			.n = 1, .start = ru_first(&topo->llc[i], 1),
-			.busy_us = 100, .sleep_us = 1000 });
-	g = ru_gang(&(struct ru_gang_opts){
-		.n = 8 * CPU_COUNT(&home), .cg = top, .start = home, .one_each = true });
-	cs_sleep_ms(SETTLE_MS);
-	ru_trace_start();
-	ru_allow(g, &topo->online);
-	cs_sleep_ms(100);
-	ru_trace_stop(&trace);
-	for (i = 0; i < trace.n; i++) {
-		const struct ru_event *e = &trace.event[i], *next;
+	for (e = trace->event; e < end; e++) {
 		int taken = 0;
 
 		if (strcmp(e->name, "cosched_pull") || strcmp(e->reason, "idle"))
 			continue;
-		pulls++;
-		for (k = i; k < trace.n; k++) {
-			next = &trace.event[k];
-			if (next->ns > e->ns + 100000)
-				break;
+		(*pulls)++;
+		for (next = e; next < end && next->ns <= e->ns + 100000; next++)
 			taken += !strcmp(next->name, "cosched_pull") && next->dst == e->dst &&
 				 !strcmp(next->reason, "idle");
-		}
 		if (taken > most)
 			most = taken;
 	}
+	return most;
+}
+
+/*
+ * Eight threads for each home CPU, and others that idle most of the time: each that pulls takes
+ * one, not what its domain would have room for. A few rounds, as they may leave by themselves.
+ */
+static void rule5_one_at_a_time(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[0], rest = outside_of(&home);
+	int round, pulls = 0, most = 0;
+
+	ru_prefer(top, &home);
+	/* A CPU that nobody uses balances now and then, one that goes idle at once. */
+	ru_gang(&(struct ru_gang_opts){
+		.n = CPU_COUNT(&rest), .start = rest, .one_each = true,
+		.busy_us = 100, .sleep_us = 1000 });
+	for (round = 0; round < 5 && pulls < 2 && most < 2; round++) {
+		struct ru_trace trace;
+		struct ru_gang *g;
+
+		g = ru_gang(&(struct ru_gang_opts){
+			.n = 8 * CPU_COUNT(&home), .cg = top, .start = home, .one_each = true });
+		cs_sleep_ms(SETTLE_MS);
+		ru_trace_start();
+		ru_allow(g, &topo->online);
+		cs_sleep_ms(100);
+		ru_trace_stop(&trace);
+		most = most_at_once(&trace, &pulls, most);
+		free(trace.event);
+		ru_end(g);
+	}
 	cs_diag("%d pulls by idle CPUs; at most %d at once", pulls, most);
 	REQUIRE(pulls >= 1, "no idle CPU pulls");
-	REQUIRE(most == 1, "an idle CPU pulls %d at once", most);
+	REQUIRE(most <= 1, "an idle CPU pulls %d at once", most);
 }
 
 /* Strays that wait outside are pulled into a home with idle CPUs. */
@@ -857,11 +865,12 @@ static void rule6_stray_returns(const char *top)
 	blockers = block(&home, 1);
 	g = ru_gang(&(struct ru_gang_opts){ .n = 1, .cg = top, .start = start, .watch = home });
 	cs_sleep_ms(SETTLE_MS);
+	/* Not while it may go home: to begin to trace disturbs. */
+	ru_trace_start();
 	ru_allow(g, &topo->online);
 	cs_sleep_ms(50);
 	REQUIRE(CPU_ISSET(g->w[0].cpu, &rest), "the stray went to a full home");
 	returned = cs_stat(top, "strays_returned");
-	ru_trace_start();
 	blockers->w[0].stop = RU_SLEEP;
 	cs_sleep_ms(100);
 	ru_trace_stop(&trace);
