@@ -39,7 +39,7 @@ func runBench(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("coslab bench", flag.ContinueOnError)
 	name := fs.String("suite", "quick", "suite, by `name` or the path of a file")
 	list := fs.Bool("list", false, "list the suites and their rows, and run nothing")
-	out := fs.String("out", "", "write results.json, table.txt, table.rst, plot.png and plot.svg into this `folder`")
+	out := fs.String("out", "", "write results.json, table.txt, table.rst, means.rst, plot.png and plot.svg into this `folder`")
 	asJSON := fs.Bool("json", false, "print the sums of all seeds as JSON instead of a table")
 	base := fs.String("base", kbuild.DefaultBase, "Linux `version` of the kernels")
 	jobs := fs.Int("jobs", 2, "`guests` at a time")
@@ -133,6 +133,7 @@ func writeBench(dir string, suite bench.Suite, results []bench.Result, cells []b
 		write("results.json", func(w io.Writer) error { return printJSON(w, results) }),
 		write("table.txt", func(w io.Writer) error { return bench.WriteTable(w, cells) }),
 		write("table.rst", func(w io.Writer) error { return bench.WriteRST(w, cells) }),
+		write("means.rst", func(w io.Writer) error { return bench.WriteMeansRST(w, cells) }),
 	); err != nil {
 		return err
 	}

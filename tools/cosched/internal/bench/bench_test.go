@@ -5,6 +5,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"image/png"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -288,6 +289,10 @@ func TestCells(t *testing.T) {
 	if len(c) != 2 || c[1].Median != 126 || c[1].Least != 110 || c[1].Most != 130 {
 		t.Fatalf("%+v", c)
 	}
+	// A standard deviation of 10, of three seeds.
+	if math.Abs(c[0].Mean-100) > 1e-9 || math.Abs(c[0].Error-math.Sqrt(100.0/3)) > 1e-9 {
+		t.Errorf("mean %v ± %v", c[0].Mean, c[0].Error)
+	}
 	// Medians 126 and 100; single seeds 130/100, 126/90, 110/110.
 	if g := c[1].Gain; g < 25.99 || g > 26.01 {
 		t.Errorf("gain %v", g)
@@ -316,7 +321,7 @@ func TestTablesAndPlots(t *testing.T) {
 	if err := WriteRST(&rst, cells); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"1.26 M/s", "+26.0 %", "+0.0 to +40.0 %", Caveat} {
+	for _, want := range []string{"1.26 M/s", "1.220 ± 0.061", "+26.0 %", "+0.0 to +40.0 %", Caveat} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, &text)
 		}
@@ -324,6 +329,21 @@ func TestTablesAndPlots(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(rst.String()), "\n")
 	if len(lines) != 6 || lines[0] != lines[2] || lines[0] != lines[5] {
 		t.Errorf("not a table:\n%s", &rst)
+	}
+
+	// What a policy did not run is empty, and one seed has no error.
+	some := append(results("msec", map[Policy][]float64{"none": {369, 386}}), results("ops_per_sec", map[Policy][]float64{"none": {1e6}, "hard": {1.3e6, 1.26e6}})...)
+	some[0].Run.Row.Name, some[1].Run.Row.Name = "hackbench", "hackbench"
+	var means bytes.Buffer
+	if err := WriteMeansRST(&means, Cells(some)); err != nil {
+		t.Fatal(err)
+	}
+	if want := `=============  ====  ===========  =============
+row            unit  none         hard
+=============  ====  ===========  =============
+` + "``hackbench``  ms    377.5 ± 8.5  \\\n``r``          M/s   1            1.280 ± 0.020\n" + `=============  ====  ===========  =============
+`; means.String() != want {
+		t.Errorf("means:\n%s\nwanted:\n%s", &means, want)
 	}
 
 	dir := t.TempDir()

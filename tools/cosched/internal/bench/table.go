@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"gonum.org/v1/gonum/stat"
 )
 
 // Cell is a row's results with one policy, over all seeds.
@@ -23,6 +25,9 @@ type Cell struct {
 	Median   float64   `json:"median"`
 	Least    float64   `json:"least"`
 	Most     float64   `json:"most"`
+	Mean     float64   `json:"mean"`
+	// Error is the standard error of Mean: 0 of a single seed, which does not tell.
+	Error float64 `json:"standard_error"`
 	// Gain is by how much better the median is than the first policy's of the row, in Unit:
 	// percent, or what the metric is in if it is best at zero. GainLeast and GainMost are
 	// those of single seeds, compared with the same seed.
@@ -41,6 +46,15 @@ func median(values []float64) float64 {
 		return s[n/2]
 	}
 	return (s[n/2-1] + s[n/2]) / 2
+}
+
+// meanOf some numbers, with its standard error.
+func meanOf(values []float64) (mean, stdError float64) {
+	mean, stdDev := stat.MeanStdDev(values, nil)
+	if len(values) < 2 {
+		return mean, 0
+	}
+	return mean, stat.StdErr(stdDev, float64(len(values)))
 }
 
 // gain of a value over another, in percent of speed, whatever the metric; of what is
@@ -80,6 +94,7 @@ func Cells(results []Result) []Cell {
 	for _, k := range order {
 		c := cells[k]
 		c.Median, c.Least, c.Most = median(c.Values), slices.Min(c.Values), slices.Max(c.Values)
+		c.Mean, c.Error = meanOf(c.Values)
 		first := id{row: k.row, transfer: k.transfer}
 		if base[first] == nil {
 			base[first] = c
@@ -117,7 +132,7 @@ func (c Cell) Label() string {
 // WriteTable prints cells for people.
 func WriteTable(w io.Writer, cells []Cell) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "row\tmachine\tpolicy\tmedian\tleast\tmost\tagainst the first\tof single seeds\t")
+	fmt.Fprintln(t, "row\tmachine\tpolicy\tmedian\tleast\tmost\tmean\tagainst the first\tof single seeds\t")
 	last := ""
 	for _, c := range cells {
 		row, machine := c.Row, c.Machine
@@ -130,8 +145,8 @@ func WriteTable(w io.Writer, cells []Cell) error {
 			against = c.difference(c.Gain, c.Unit)
 			single = c.difference(c.GainLeast, "") + " to " + c.difference(c.GainMost, c.Unit)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", row, machine, c.Label(), number(c.Median, c.Metric),
-			number(c.Least, c.Metric), number(c.Most, c.Metric), against, single)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", row, machine, c.Label(), number(c.Median, c.Metric),
+			number(c.Least, c.Metric), number(c.Most, c.Metric), c.mean(), against, single)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -143,6 +158,22 @@ func WriteTable(w io.Writer, cells []Cell) error {
 func number(v float64, metric string) string {
 	m := metrics[metric]
 	return fmt.Sprintf(m.format, v*m.scale)
+}
+
+// mean with its standard error, to two digits of that.
+func (c Cell) mean() string {
+	m := metrics[c.Metric]
+	stdError := c.Error * m.scale
+	if stdError == 0 {
+		return strings.Fields(number(c.Mean, c.Metric))[0]
+	}
+	digits := max(0, 1-int(math.Floor(math.Log10(stdError))))
+	return fmt.Sprintf("%.*f ± %.*f", digits, c.Mean*m.scale, digits, stdError)
+}
+
+// unit of a metric's values as they are printed.
+func unit(metric string) string {
+	return strings.Fields(number(0, metric))[1]
 }
 
 // difference tells of a gain in words where less is better and a sign would say more:
@@ -184,6 +215,43 @@ func WriteRST(w io.Writer, cells []Cell) error {
 		rows = append(rows, []string{row, machine, c.Label(), number(c.Median, c.Metric),
 			number(c.Least, c.Metric) + " to " + number(c.Most, c.Metric), against})
 	}
+	return writeRSTTable(w, head, rows)
+}
+
+// WriteMeansRST prints the means of cells with their standard errors as a table for the
+// documentation, a line for each row and metric and a column for each policy.
+func WriteMeansRST(w io.Writer, cells []Cell) error {
+	head := []string{"row", "unit"}
+	column := map[string]int{}
+	type id struct{ row, metric string }
+	var order []id
+	lines := map[id]map[string]string{}
+	for _, c := range cells {
+		label := c.Label()
+		if column[label] == 0 {
+			column[label] = len(head)
+			head = append(head, label)
+		}
+		k := id{c.Row, c.Metric}
+		if lines[k] == nil {
+			lines[k] = map[string]string{}
+			order = append(order, k)
+		}
+		lines[k][label] = c.mean()
+	}
+	var rows [][]string
+	for _, k := range order {
+		f := make([]string, len(head))
+		f[0], f[1] = "``"+k.row+"``", unit(k.metric)
+		for label, i := range column {
+			f[i] = cmp.Or(lines[k][label], "\\")
+		}
+		rows = append(rows, f)
+	}
+	return writeRSTTable(w, head, rows)
+}
+
+func writeRSTTable(w io.Writer, head []string, rows [][]string) error {
 	width := make([]int, len(head))
 	for _, r := range append([][]string{head}, rows...) {
 		for i, f := range r {
