@@ -12,10 +12,15 @@ import (
 // Automatic homes are where they should be, and stay there. What is checked is said in
 // selftests/test_cosched_auto.c.
 func TestAuto(t *testing.T) {
-	const isolated = "isolated" // has a guest of its own, below
+	const (
+		isolated = "isolated" // has a guest of its own, below
+		full     = "core_cookies_full"
+		twice    = "core_cookies_twice" // need SMT
+	)
 	for preset, maySkip := range map[string][]string{
-		"uma8": {"grows_and_shrinks", "bandwidth", isolated}, // need four LLC domains
-		"demo": {isolated},
+		"uma8": {"grows_and_shrinks", "bandwidth", isolated, full, twice}, // need four LLC domains
+		"smt8": {"grows_and_shrinks", "bandwidth", isolated},
+		"demo": {isolated, full, twice},
 	} {
 		forSeeds(t, preset, func(t *testing.T, seed uint64) {
 			placement(t, "auto", seed, vm.Config{Topology: topology(t, preset)}, maySkip...)

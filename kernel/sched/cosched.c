@@ -81,7 +81,9 @@
  * Hard limits win: cpus_ptr and with it cpusets, CPUs without a sched domain
  * (isolated), core scheduling cookies, capacity on asymmetric systems. The
  * energy-aware wakeup and WF_CURRENT_CPU decide before cosched is asked. Only
- * the fair class calls in here.
+ * the fair class calls in here. With cookies, two strays that bring each other
+ * home do not ask for those of other strays on their cores: else a core full of
+ * strays, each bound to the others by its cookie, would never change hands.
  *
  * Load tracking
  * =============
@@ -1749,34 +1751,80 @@ static bool cosched_crowded(struct rq *rq, struct task_struct *p)
 	return nr > 1;
 }
 
+#ifdef CONFIG_SCHED_CORE
+/*
+ * Would @p, on @cpu, share its core with what its cookie keeps apart from it, so that one
+ * of them idles? @strays: what is a stray there does not count, as it is to come home, too.
+ * Each of a core's threads would wait for the others else, and none ever change places.
+ */
+static bool cosched_cookie_fits(struct task_struct *p, int cpu, bool strays)
+{
+	struct task_struct *curr;
+	struct cosched_home *home;
+	struct cosched_cluster *cl;
+	int sibling;
+
+	if (!sched_core_enabled(cpu_rq(cpu)))
+		return true;
+	for_each_cpu(sibling, cpu_smt_mask(cpu)) {
+		curr = rcu_dereference(cpu_rq(sibling)->curr);
+		if (sibling == cpu || is_idle_task(curr) ||
+		    READ_ONCE(curr->core_cookie) == p->core_cookie)
+			continue;
+		cl = strays ? READ_ONCE(curr->cosched) : NULL;
+		home = cl ? rcu_dereference(cl->home) : NULL;
+		if (!home || !home->nr || cpumask_test_cpu(cpu, home_mask(home)))
+			return false;
+	}
+	return true;
+}
+#else
+static bool cosched_cookie_fits(struct task_struct *p, int cpu, bool strays)
+{
+	return true;
+}
+#endif
+
+/* Would @p wait longer on @cpu than on @src, as it looks now, or on average by half a task? */
+static bool cosched_waits_longer(struct task_struct *p, int cpu, int src)
+{
+	enum cosched_asker asker = cosched_asker(p);
+
+	return READ_ONCE(cpu_rq(cpu)->nr_running) > READ_ONCE(cpu_rq(src)->nr_running) ||
+	       cosched_cpu_load(cpu, asker) >
+	       cosched_cpu_load(src, asker) + SCHED_CAPACITY_SCALE / 2;
+}
+
 /*
  * May @peer, running on @cpu, give its place at the home of stray @p to it and
  * go to @src instead? Not if it is at home there. 2: it would come home by
- * that; 1: it is as far from home as before, or has none.
+ * that; 1: it is as far from home as before, or has none. Then only if @p waits no longer:
+ * else it comes home to wait, from a CPU that may idle when @peer sleeps.
  */
 static int cosched_swap_value(struct task_struct *p, struct task_struct *peer, int cpu, int src)
 {
 	struct cosched_home *home;
 	struct cosched_cluster *cl;
+	bool mutual = false;
 
 	if (peer->sched_class != &fair_sched_class || (peer->flags & (PF_EXITING | PF_KTHREAD)) ||
 	    is_migration_disabled(peer) || !cpumask_test_cpu(src, peer->cpus_ptr))
-		return 0;
-	if (!sched_core_cookie_match(cpu_rq(src), peer) ||
-	    !sched_core_cookie_match(cpu_rq(cpu), p))
 		return 0;
 	if (sched_asym_cpucap_active() && !cosched_task_fits(peer, src))
 		return 0;
 
 	cl = READ_ONCE(peer->cosched);
-	if (!cl)
-		return 1;
-	home = rcu_dereference(cl->home);
-	if (!home->nr)
-		return 1;
-	if (cpumask_test_cpu(cpu, home_mask(home)))
+	home = cl ? rcu_dereference(cl->home) : NULL;
+	if (home && home->nr) {
+		if (cpumask_test_cpu(cpu, home_mask(home)))
+			return 0;
+		mutual = cpumask_test_cpu(src, home_mask(home));
+	}
+	if (!mutual && cosched_waits_longer(p, cpu, src))
 		return 0;
-	return 1 + cpumask_test_cpu(src, home_mask(home));
+	if (!cosched_cookie_fits(peer, src, mutual) || !cosched_cookie_fits(p, cpu, mutual))
+		return 0;
+	return 1 + mutual;
 }
 
 /* Would home, with the stray @p of @src in it, still be no dearer than the domain it left? */
@@ -1837,9 +1885,11 @@ static int cosched_way_home(struct task_struct *p, struct cosched_cluster *cl,
 		}
 		if (s.idle >= 0 || value == 2)
 			continue;
+		if (sched_asym_cpucap_active() && !cosched_task_fits(p, cpu))
+			continue;
 		if (READ_ONCE(cpu_rq(cpu)->nr_running) < nr_queued) {
 			load = cosched_cpu_load(cpu, asker);
-			if (load < least) {
+			if (load < least && cosched_cookie_fits(p, cpu, false)) {
 				least = load;
 				queue = cpu;
 			}

@@ -250,6 +250,8 @@ static void lead(void *arg)
 	pthread_t *threads;
 	int i;
 
+	if (g->session && setsid() < 0)
+		cs_fail("setsid: %s", strerror(errno));
 	if (g->processes) {
 		for (i = 0; i < g->n; i++) {
 			if (fork())
@@ -297,6 +299,7 @@ struct ru_gang *ru_gang(const struct ru_gang_opts *opts)
 	g->far_times = opts->far_times;
 	g->policy = opts->policy;
 	g->processes = opts->processes;
+	g->session = opts->session;
 	g->log = opts->log;
 	g->watch = opts->watch;
 	for (i = 0; i < g->n; i++) {
@@ -351,6 +354,17 @@ void ru_allow(struct ru_gang *g, const cpu_set_t *set)
 
 	for (i = 0; i < g->n; i++)
 		ru_allow_one(g, i, set);
+}
+
+#ifndef PR_SCHED_CORE
+#define PR_SCHED_CORE		62
+#define PR_SCHED_CORE_CREATE	1
+#endif
+
+int ru_try_cookie(const struct ru_gang *g)
+{
+	/* Of the whole thread group. */
+	return prctl(PR_SCHED_CORE, PR_SCHED_CORE_CREATE, g->pid, 1, 0);
 }
 
 void ru_move(struct ru_gang *g, const char *cg)

@@ -79,6 +79,7 @@ struct ru_gang {
 	int n;
 	pid_t pid;
 	bool processes;
+	bool session;
 	bool log;				/* fill in interval[] */
 	cpu_set_t watch;
 	cpu_set_t start;
@@ -101,6 +102,7 @@ struct ru_gang_opts {
 	unsigned int far_times;		/* busy_us takes so many times as long; 0: as long */
 	int policy;			/* SCHED_OTHER, SCHED_IDLE or SCHED_FIFO */
 	bool processes;
+	bool session;			/* one of its own, and so an autogroup */
 	bool log;
 	cpu_set_t watch;		/* where the test wants to see them */
 };
@@ -111,6 +113,8 @@ void ru_allow(struct ru_gang *g, const cpu_set_t *set);	/* sched_setaffinity, al
 void ru_allow_one(struct ru_gang *g, int worker, const cpu_set_t *set);
 void ru_move(struct ru_gang *g, const char *cg);
 void ru_wake(struct ru_gang *g);			/* ends the sleep of those that sleep */
+/* A core scheduling cookie of their own, of threads; 0, or -1 and errno. */
+int ru_try_cookie(const struct ru_gang *g);
 void ru_end(struct ru_gang *g);				/* kills and frees */
 bool ru_member(const struct ru_gang *g, pid_t tid);
 

@@ -175,30 +175,44 @@ static void new_ones_part(const char *top)
 	REQUIRE(!common(&a, &b), "both at the same place");
 }
 
-/* As many threads as an LLC domain has CPUs, and twice that: one domain each, for good. */
+/* One domain each for two clusters that are as large, for good, and their threads there. */
+static void part(char (*cg)[PATH_MAX], struct ru_gang **g)
+{
+	struct ru_mark mark[2];
+	cpu_set_t home[2];
+	int i;
+
+	cs_sleep_ms(AUTO_SETTLE_MS);
+	for (i = 0; i < 2; i++)
+		home[i] = home_of(cg[i]);
+	REQUIRE(!common(&home[0], &home[1]), "both at the same place");
+	REQUIRE(domains(&home[0]) == domains(&home[1]), "%d and %d domains", domains(&home[0]),
+		domains(&home[1]));
+	/* Threads follow: with all CPUs busy, one after another changes places. */
+	stands_still(cg, 2, 1000);
+	for (i = 0; i < 2; i++)
+		ru_mark(g[i], &mark[i]);
+	stands_still(cg, 2, 1000);
+	for (i = 0; i < 2; i++) {
+		double share = ru_share(g[i], &mark[i], &home[i]);
+
+		cs_diag("%.1f%% of the CPU time at home", share);
+		REQUIRE(share >= 95, "%s is not at home", strrchr(cg[i], '/') + 1);
+	}
+}
+
+/* As many threads as an LLC domain has CPUs, and twice that. */
 static void equal(const char *top, int times)
 {
-	struct ru_gang *g[2];
 	char cg[2][PATH_MAX];
-	struct ru_mark mark;
-	cpu_set_t a, b;
+	struct ru_gang *g[2];
 	int i;
 
 	for (i = 0; i < 2; i++)
 		make(cg[i], top, i ? "b" : "a", "auto");
 	for (i = 0; i < 2; i++)
 		g[i] = spinners(cg[i], times * per_llc());
-	cs_sleep_ms(AUTO_SETTLE_MS);
-	a = home_of(cg[0]);
-	b = home_of(cg[1]);
-	REQUIRE(!common(&a, &b), "both at the same place");
-	REQUIRE(domains(&a) == domains(&b), "%d and %d domains", domains(&a), domains(&b));
-	/* Threads follow: with all CPUs busy, one after another changes places. */
-	stands_still(cg, 2, 1000);
-	ru_mark(g[0], &mark);
-	stands_still(cg, 2, 1000);
-	cs_diag("%.1f%% of the CPU time at home", ru_share(g[0], &mark, &a));
-	REQUIRE(ru_share(g[0], &mark, &a) >= 95, "not at home");
+	part(cg, g);
 }
 
 static void equal_full(const char *top)
@@ -209,6 +223,61 @@ static void equal_full(const char *top)
 static void equal_twice(const char *top)
 {
 	equal(top, 2);
+}
+
+/* Likewise in autogroups, of different nice values. */
+static void autogroups(const char *top)
+{
+	char cg[2][PATH_MAX], proc[32];
+	struct ru_gang *g[2];
+	int i;
+
+	if (cs_try_write("/proc/sys/kernel", "sched_autogroup_enabled", "1"))
+		cs_skip("needs a kernel with autogroups");
+	for (i = 0; i < 2; i++)
+		make(cg[i], top, i ? "b" : "a", "auto");
+	for (i = 0; i < 2; i++) {
+		g[i] = ru_gang(&(struct ru_gang_opts){
+			.n = 2 * per_llc(), .cg = cg[i], .session = true });
+		snprintf(proc, sizeof(proc), "/proc/%d", g[i]->pid);
+		cs_write(proc, "autogroup", i ? "10" : "0");
+	}
+	part(cg, g);
+}
+
+/*
+ * Likewise with a core scheduling cookie each, which share no core; from wherever they were
+ * before they were clusters, so that those that never sleep change places.
+ */
+static void core_cookies(const char *top, int times)
+{
+	char cg[2][PATH_MAX];
+	struct ru_gang *g[2];
+	int i;
+
+	if (!ru_topo()->smt)
+		cs_skip("needs SMT");
+	for (i = 0; i < 2; i++)
+		make(cg[i], top, i ? "b" : "a", "auto");
+	for (i = 0; i < 2; i++) {
+		g[i] = spinners(NULL, times * per_llc());
+		if (ru_try_cookie(g[i]))
+			cs_skip("needs core scheduling");
+	}
+	cs_sleep_ms(SETTLE_MS);
+	for (i = 0; i < 2; i++)
+		ru_move(g[i], cg[i]);
+	part(cg, g);
+}
+
+static void core_cookies_full(const char *top)
+{
+	core_cookies(top, 1);
+}
+
+static void core_cookies_twice(const char *top)
+{
+	core_cookies(top, 2);
 }
 
 /* Three times as many threads as the other has: what is theirs, and nothing in common. */
@@ -642,6 +711,9 @@ static const struct cs_test tests[] = {
 	{ "new_ones_part", new_ones_part, 0 },
 	{ "equal_full", equal_full, 0 },
 	{ "equal_twice", equal_twice, 0 },
+	{ "autogroups", autogroups, 0 },
+	{ "core_cookies_full", core_cookies_full, 0 },
+	{ "core_cookies_twice", core_cookies_twice, 0 },
 	{ "uneven", uneven, 0 },
 	{ "many_small", many_small, 0 },
 	{ "grows_and_shrinks", grows_and_shrinks, 0 },

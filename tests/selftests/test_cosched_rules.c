@@ -20,7 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <fcntl.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -691,7 +690,7 @@ static void rule4_queues_of_now(const char *top)
 /*
  * A thread waits on each home CPU behind one that may not leave, and CPUs idle outside:
  * they are pulled out. All other ways are shut: by the weights a domain would have to be
- * empty to be cheaper, and at nice 19 those that wait run too seldom to look around.
+ * empty to be cheaper, and at nice 19 beside -20 those that wait do not run, to look around.
  */
 static void rule5_idle_cpu_pulls(const char *top)
 {
@@ -703,7 +702,7 @@ static void rule5_idle_cpu_pulls(const char *top)
 	long long pulled, before;
 	int traced;
 	double used;
-	struct ru_gang *g;
+	struct ru_gang *g, *blockers;
 	int i;
 
 	ru_prefer(top, &home);
@@ -714,10 +713,11 @@ static void rule5_idle_cpu_pulls(const char *top)
 			.busy_us = 100, .sleep_us = 1000 });
 	g = ru_gang(&(struct ru_gang_opts){
 		.n = n, .cg = top, .start = home, .one_each = true });
+	blockers = block(&home, 1);
 	for (i = 0; i < n; i++)
-		REQUIRE(!setpriority(PRIO_PROCESS, g->w[i].tid, 19), "setpriority: %s",
+		REQUIRE(!setpriority(PRIO_PROCESS, g->w[i].tid, 19) &&
+			!setpriority(PRIO_PROCESS, blockers->w[i].tid, -20), "setpriority: %s",
 			strerror(errno));
-	block(&home, 1);
 	cs_sleep_ms(SETTLE_MS);
 	pulled = cs_stat(top, "tasks_pulled");
 	ru_trace_start();
@@ -992,6 +992,50 @@ static void rule6_swap(const char *top)
 		ru_count(&trace, NULL, "cosched_swap", NULL));
 	REQUIRE(swapped >= n, "strays_swapped counts %lld of at least %d", swapped, n);
 	REQUIRE(ru_count(&trace, NULL, "cosched_swap", NULL) >= n / 2, "swaps were not traced");
+}
+
+/*
+ * Nor does a stray that does not wait change places with one of no cluster to wait at home:
+ * the other may sleep soon, and leave an idle CPU and a longer queue.
+ */
+static void rule6_no_swap_to_wait(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t shared = ru_first(&topo->llc[0], 1), rest = ru_minus(&topo->llc[0], &shared);
+	cpu_set_t place = ru_first(&topo->llc[1], 1), either = ru_or(&shared, &place), others;
+	struct ru_gang *stray, *stranger;
+	int i, swaps = 0;
+
+	others = ru_minus(&topo->online, &topo->llc[0]);
+	others = ru_minus(&others, &place);
+	if (CPU_COUNT(&others))
+		block(&others, 1);
+	/* At home all CPUs have a thread of the cluster, and one a stranger besides. */
+	if (CPU_COUNT(&rest))
+		ru_gang(&(struct ru_gang_opts){
+			.n = CPU_COUNT(&rest), .cg = top, .start = rest, .one_each = true });
+	ru_gang(&(struct ru_gang_opts){ .n = 1, .cg = top, .start = shared, .one_each = true });
+	stranger = block(&shared, 1);
+	stray = ru_gang(&(struct ru_gang_opts){
+		.n = 1, .cg = top, .start = place, .one_each = true });
+	ru_prefer(top, &topo->llc[0]);
+	cs_sleep_ms(SETTLE_MS);
+	for (i = 0; i < 5; i++) {
+		struct ru_trace trace;
+
+		ru_allow(stranger, &shared);
+		ru_allow(stray, &place);
+		cs_sleep_ms(50);
+		ru_trace_start();
+		ru_allow(stranger, &either);
+		ru_allow(stray, &topo->online);
+		cs_sleep_ms(100);
+		ru_trace_stop(&trace);
+		swaps += ru_count(&trace, NULL, "cosched_swap", NULL) > 0;
+	}
+	/* It may now and then, when a kernel thread makes it wait as well. */
+	REQUIRE(swaps <= 2, "a stray that did not wait changed places %d times of %d to wait at home",
+		swaps, i);
 }
 
 /* Rule 7: work conserving */
@@ -1513,11 +1557,6 @@ static void rule8_bandwidth(const char *top)
 	REQUIRE(cs_key(cg, "cpu.stat", "nr_throttled") > 0, "never throttled");
 }
 
-#ifndef PR_SCHED_CORE
-#define PR_SCHED_CORE		62
-#define PR_SCHED_CORE_CREATE	1
-#endif
-
 /* A home CPU whose sibling runs a thread with another cookie is not idle for it. */
 static void rule8_core_cookies(const char *top)
 {
@@ -1533,11 +1572,10 @@ static void rule8_core_cookies(const char *top)
 	sibling = ru_minus(&core, &first);
 	ru_prefer(top, &core);
 	blocker = block(&first, 1);
-	if (prctl(PR_SCHED_CORE, PR_SCHED_CORE_CREATE, blocker->w[0].tid, 0, 0))
+	if (ru_try_cookie(blocker))
 		cs_skip("needs core scheduling");
 	g = wakers(top, 1, &sibling);
-	REQUIRE(!prctl(PR_SCHED_CORE, PR_SCHED_CORE_CREATE, g->w[0].tid, 0, 0),
-		"PR_SCHED_CORE: %s", strerror(errno));
+	REQUIRE(!ru_try_cookie(g), "PR_SCHED_CORE: %s", strerror(errno));
 	cs_sleep_ms(SETTLE_MS);
 	ru_allow(g, &topo->online);
 	s = watch(g, 500);
@@ -1652,6 +1690,7 @@ int main(int argc, char **argv)
 		TEST(rule6_not_for_a_moment),
 		TEST(rule6_shorter_queue),
 		TEST(rule6_swap),
+		TEST(rule6_no_swap_to_wait),
 		TEST(rule7_no_cpu_idle_while_threads_wait),
 		TEST(rule7_crowded_task_leaves),
 		TEST(rule7_unused_by_weights),
