@@ -61,6 +61,9 @@
  * load balancer: cosched_can_migrate(). Into home is never cache hot. Out of it,
  *	if home has no idle CPU, one at a time to one that is durably idle, to any other
  *	only if its domain is cheaper. A task that runs alone is never pushed out.
+ *	A CPU of a home of several LLC domains that would idle, and for which the
+ *	balancer has found nothing, takes a task that waits on another CPU of it:
+ *	cosched_waiting_cpu().
  *
  * tick: cosched_tick(). A running stray returns when a home CPU is durably
  *	idle, else it swaps places with a task that runs at home without being
@@ -1723,6 +1726,44 @@ bool __cosched_leaves_home(struct task_struct *p, int src, int dst)
 	}
 	rcu_read_unlock();
 	return out;
+}
+
+/**
+ * cosched_waiting_cpu() - Where does a task wait that is as much at home on an idle CPU?
+ * @prev: the last task of @cpu, still there but asleep
+ * @cpu: a CPU that has nothing to do
+ *
+ * Its own cluster's, so that nothing is kept that all its CPUs would write, and of a home of
+ * several LLC domains: below one LLC the balancer counts single CPUs, and sees for itself.
+ * Tasks that run briefly would wait no longer than it takes to get them.
+ *
+ * Return: the nearest by number of the CPUs of home where two are runnable, -1 if there is none.
+ */
+int cosched_waiting_cpu(struct task_struct *prev, int cpu)
+{
+	const struct cpumask *span;
+	struct cosched_cluster *cl;
+	int src, found = -1;
+
+	if (cosched_runs_briefly(prev))
+		return -1;
+
+	rcu_read_lock();
+	cl = READ_ONCE(prev->cosched);
+	if (!cl)
+		goto out;
+	span = cosched_home_span(cl, rcu_dereference(cl->home));
+	if (!cpumask_test_cpu(cpu, span) || cpumask_subset(span, cosched_llc_span(cpu)))
+		goto out;
+	for_each_cpu_wrap(src, span, cpu) {
+		if (src != cpu && READ_ONCE(per_cpu_ptr(cl->cpu, src)->nr_runnable) > 1) {
+			found = src;
+			break;
+		}
+	}
+out:
+	rcu_read_unlock();
+	return found;
 }
 
 bool __cosched_detach(struct task_struct *p, int src, int dst, enum cpu_idle_type idle)

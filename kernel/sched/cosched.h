@@ -19,6 +19,7 @@ int __cosched_can_migrate(struct task_struct *p, int src, int dst,
 			  enum cpu_idle_type idle, bool failed, bool active);
 bool __cosched_detach(struct task_struct *p, int src, int dst, enum cpu_idle_type idle);
 bool __cosched_leaves_home(struct task_struct *p, int src, int dst);
+int cosched_waiting_cpu(struct task_struct *prev, int cpu);
 void cosched_sched_fork(struct task_struct *p);
 void cosched_update_llc(int cpu, int llc_id);
 bool cosched_task_fits(struct task_struct *p, int cpu);
@@ -35,6 +36,12 @@ static inline void cosched_dequeue(struct rq *rq, struct task_struct *p)
 {
 	if (cosched_enabled() && p->cosched)
 		__cosched_dequeue(rq, p);
+}
+
+/* Is @p in a cluster? */
+static inline bool cosched_has_cluster(struct task_struct *p)
+{
+	return cosched_enabled() && p->cosched;
 }
 
 static inline void cosched_tick(struct task_struct *curr)
@@ -87,6 +94,8 @@ static inline bool cosched_leaves_home(struct task_struct *p, int src, int dst)
 static inline void cosched_enqueue(struct rq *rq, struct task_struct *p) { }
 static inline void cosched_dequeue(struct rq *rq, struct task_struct *p) { }
 static inline void cosched_tick(struct task_struct *curr) { }
+static inline bool cosched_has_cluster(struct task_struct *p) { return false; }
+static inline int cosched_waiting_cpu(struct task_struct *prev, int cpu) { return -1; }
 static inline void cosched_sched_fork(struct task_struct *p) { }
 static inline void cosched_update_llc(int cpu, int llc_id) { }
 
