@@ -143,7 +143,7 @@ struct ru_event {
 	char reason[16];
 	pid_t pid;
 	int src, dst;		/* prev_cpu, orig_cpu or src_cpu; cpu, dest_cpu or dst_cpu */
-	int dear;		/* of cosched_review, or 0 */
+	int dear;		/* of cosched_review, or -1 */
 };
 
 struct ru_trace {

@@ -774,7 +774,7 @@ static void rule5_one_at_a_time(const char *top)
 	ru_gang(&(struct ru_gang_opts){
 		.n = CPU_COUNT(&rest), .start = rest, .one_each = true,
 		.busy_us = 100, .sleep_us = 1000 });
-	for (round = 0; round < 5 && pulls < 2 && most < 2; round++) {
+	for (round = 0; round < 20 && pulls < 2 && most < 2; round++) {
 		struct ru_trace trace;
 		struct ru_gang *g;
 
@@ -1401,7 +1401,10 @@ static void rule3_overrun_talkers(const char *top)
 	REQUIRE(placed >= n, "the cluster places none");
 }
 
-/* Percent of its CPU time that a cluster with three tasks for each CPU of home is outside. */
+/*
+ * Percent of its CPU time that a cluster with three tasks for each CPU of home is outside; *@dear:
+ * the mean of what reviews say.
+ */
 static double full_machine_share(const char *top, unsigned int far_times, int *dear)
 {
 	const struct ru_topo *topo = ru_topo();
@@ -1411,25 +1414,30 @@ static double full_machine_share(const char *top, unsigned int far_times, int *d
 	struct ru_mark mark;
 	struct ru_gang *g;
 	double out;
-	int i;
+	int64_t sum = 0;
+	int i, nr = 0;
 
 	g = ru_gang(&(struct ru_gang_opts){
 		.n = n, .cg = top, .start = home, .busy_us = 800, .sleep_us = 80,
 		.near = home, .far_times = far_times });
 	ru_allow(g, &topo->online);
-	ru_trace_start();
 	cs_sleep_ms(SETTLE_MS);
+	ru_trace_start();
 	ru_mark(g, &mark);
-	cs_sleep_ms(400);
+	/* What leaving costs is forgotten and seen again 20 times. */
+	cs_sleep_ms(2000);
 	out = ru_share(g, &mark, &rest);
 	ru_trace_stop(&trace);
-	*dear = 0;
-	for (i = 0; i < trace.n; i++)
-		if (trace.event[i].dear > *dear)
-			*dear = trace.event[i].dear;
+	for (i = 0; i < trace.n; i++) {
+		if (trace.event[i].dear < 0)
+			continue;
+		sum += trace.event[i].dear;
+		nr++;
+	}
 	free(trace.event);
-	cs_diag("%d tasks, outside everything takes %u times as long: %.1f%% of their time there, dear %d",
-		n, far_times, out, *dear);
+	*dear = nr ? sum / nr : 0;
+	cs_diag("%d tasks, outside everything takes %u times as long: %.1f%% of their time there, dear %d, mean of %d",
+		n, far_times, out, *dear, nr);
 	ru_end(g);
 	return out;
 }
@@ -1449,9 +1457,10 @@ static void rule4_dear(const char *top)
 	ru_prefer(top, &home);
 	block(&rest, 1);
 	cheap = full_machine_share(top, 1, &dear);
-	REQUIRE(dear < 1536, "leaving is dear where it costs nothing: %d", dear);
+	REQUIRE(dear >= 1024, "no review says how dear leaving is");
+	REQUIRE(dear < 1408, "leaving is dear where it costs nothing: %d", dear);
 	costly = full_machine_share(top, 3, &dear);
-	REQUIRE(dear > 1536, "leaving is not dear where it costs as much: %d", dear);
+	REQUIRE(dear > 1408, "leaving is not dear where it costs as much: %d", dear);
 	REQUIRE(cheap > 10, "where leaving costs nothing they do not leave");
 	REQUIRE(costly < cheap / 3, "they leave where it costs much");
 }
