@@ -136,8 +136,14 @@ func modelled(t *testing.T, model, program, script string) (string, *lab.Report)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return modelledAs(t, m, lab.Options{}, program, script)
+}
+
+// modelledAs likewise, on a model that may be changed.
+func modelledAs(t *testing.T, m lab.Model, o lab.Options, program, script string) (string, *lab.Report) {
+	t.Helper()
 	var c vm.Config
-	machine, err := lab.Attach(t.Context(), &c, m, false)
+	machine, err := lab.Attach(t.Context(), &c, m, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,6 +191,60 @@ func TestModelCountsClusters(t *testing.T) {
 	c := r.Clusters[0]
 	if busy := float64(c.Insns+c.StallNS+50*c.Pauses) / float64(r.RegionNS); busy < 0.9 || busy > 1.1 {
 		t.Errorf("its cluster has %.3f of a CPU's time", busy)
+	}
+}
+
+// What is counted by line is what is counted in total, the kernel's data have names, and
+// lines share sets of L1 by address, or by the number that scatters them: one number, one layout.
+func TestModelCountsLines(t *testing.T) {
+	m, err := lab.Find("cascade-lake")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sets := m.L1.Bytes / m.L1.Ways / 64
+	const script = "wakebench --model --cpus 0 --windows 200 pipe"
+	counted := map[uint32]lab.Counters{}
+	for _, scatter := range []uint32{0, 1, 1, 2} {
+		m.Scatter = scatter
+		_, r := modelledAs(t, m, lab.Options{Lines: 1_000_000}, "wakebench", script)
+		if err := r.Symbolize(kernel(t, "test").VMLinux); err != nil {
+			t.Fatal(err)
+		}
+		var sum lab.Counters
+		named, byAddress := map[string]bool{}, 0
+		for i, l := range r.Lines {
+			sum.L2Hits += l.L2Hits
+			sum.LLCHits += l.LLCHits
+			sum.TransfersFar += l.TransfersFar
+			sum.StallNS += l.StallNS
+			if i > 0 && l.StallNS > r.Lines[i-1].StallNS {
+				t.Errorf("line %d took %d ns, the one before it %d", i, l.StallNS, r.Lines[i-1].StallNS)
+			}
+			if l.Set == l.Number%uint32(sets) {
+				byAddress++
+			}
+			name, _, _ := strings.Cut(l.Symbol, "+")
+			named[name] = true
+		}
+		atomics := r.Total.Atomics * uint64(m.Cost.Atomic)
+		if sum.L2Hits != r.Total.L2Hits || sum.LLCHits != r.Total.LLCHits || sum.TransfersFar != r.Total.TransfersFar || sum.StallNS+atomics != r.Total.StallNS {
+			t.Errorf("the lines have %+v together, the machine %+v", sum, r.Total)
+		}
+		if !named["runqueues"] || !named["jiffies_64"] {
+			t.Errorf("scatter %d: runqueues and jiffies_64 are not among %d named lines", scatter, len(named))
+		}
+		part := float64(byAddress) / float64(len(r.Lines))
+		t.Logf("scatter %d: %d lines, %.3f of them in the set of their address, %d hits of L2", scatter, len(r.Lines), part, r.Total.L2Hits)
+		if scatter == 0 && part != 1 || scatter != 0 && part > 0.1 {
+			t.Errorf("scatter %d: %.3f of lines are in the set of their address", scatter, part)
+		}
+		if before, again := counted[scatter]; again && before != r.Total {
+			t.Errorf("scatter %d again: %+v, it was %+v", scatter, r.Total, before)
+		}
+		counted[scatter] = r.Total
+	}
+	if counted[0] == counted[1] || counted[1] == counted[2] {
+		t.Error("another layout changes nothing")
 	}
 }
 

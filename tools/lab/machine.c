@@ -30,6 +30,14 @@
  * set-associative and replaced by age, L1 by the order in which lines came. L1 is
  * contained in L2; a line that leaves L2 leaves L1.
  *
+ * A line's set is chosen by its address. Which lines fall into one set of L1, and drive
+ * one another out, is then a matter of where a build's linker and allocators put things, by which
+ * two builds differ more than by what they do. With "scatter" it is drawn for each
+ * line from a number instead: another number, another layout, and with a few of them the
+ * mean of all layouts (random placement: Kosmidis et al., A Cache Design for
+ * Probabilistically Analysable Real-Time Systems, DATE 2013; why: Mytkowicz et al., Producing Wrong Data
+ * Without Doing Anything Obviously Wrong!, ASPLOS 2009).
+ *
  * Before each L1 there is a filter, a direct-mapped table of lines that are in it:
  * most accesses are found there and nothing else is looked at.
  *
@@ -103,6 +111,7 @@ static const char *const event_names[NR_EVENTS] = {
 
 struct cache {
 	uint32_t nr_sets;	/* a power of two */
+	uint32_t scatter;	/* draws the set of each line; 0: by address */
 	uint32_t ways;
 	uint32_t *line;		/* line number plus 1, of each set the youngest first */
 };
@@ -142,7 +151,7 @@ static int nr_cpus, nr_cores, nr_llcs, nr_nodes;
 static int core_of[MAX_CPUS];
 static struct core cores[MAX_CPUS];
 static struct llc llcs[MAX_LLCS];
-static uint32_t l1_size, l1_ways, l2_size, l2_ways, llc_size, llc_ways;
+static uint32_t l1_size, l1_ways, l1_scatter, l2_size, l2_ways, llc_size, llc_ways;
 static uint32_t cost_l2, cost_llc, cost_peer, cost_atomic;
 static uint32_t cost_transfer[MAX_NODES][MAX_NODES], cost_memory[MAX_NODES][MAX_NODES];
 
@@ -169,7 +178,7 @@ static int cluster_on[MAX_CPUS];		/* the cluster whose thread runs, plus 1 */
 static struct count at_switch[MAX_CPUS];	/* when it began to */
 static struct count clusters[MAX_CLUSTERS];
 static int nr_clusters;
-static struct qemu_plugin_register *reg_rax, *reg_cr3, *reg_fs_base;
+static struct qemu_plugin_register *reg_rax, *reg_cr3, *reg_fs_base, *reg_gs_base, *reg_k_gs_base;
 
 /*
  * Caches
@@ -184,9 +193,22 @@ static void cache_init(struct cache *c, uint32_t size, uint32_t ways)
 		abort();
 }
 
+static inline uint32_t cache_index(const struct cache *c, uint32_t nr)
+{
+	uint64_t h = nr;
+
+	if (c->scatter) {	/* splitmix64's mixing */
+		h = (h << 32 | c->scatter) * 0x9e3779b97f4a7c15;
+		h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9;
+		h = (h ^ h >> 27) * 0x94d049bb133111eb;
+		h ^= h >> 31;
+	}
+	return h & (c->nr_sets - 1);
+}
+
 static inline uint32_t *cache_set(struct cache *c, uint32_t nr)
 {
-	return c->line + (size_t)(nr & (c->nr_sets - 1)) * c->ways;
+	return c->line + (size_t)cache_index(c, nr) * c->ways;
 }
 
 /* Is the line there? Makes it the youngest. */
@@ -350,6 +372,52 @@ static uint32_t access_line(uint64_t *ev, int core, uint32_t nr, bool store)
 	return cost;
 }
 
+/*
+ * Counting by line: whose data the caches lose
+ */
+
+struct line_count {
+	uint32_t nr;
+	uint64_t vaddr;		/* of the last access; lines have more than one */
+	uint64_t events[NR_EVENTS];
+};
+
+static GHashTable *line_counts;		/* by line number; NULL: nobody wants them */
+static uint32_t nr_lines_wanted;
+static uint64_t cpu_data[MAX_CPUS];	/* where the kernel's GS points to; 0: not seen yet */
+
+static uint32_t access_and_count(uint64_t *ev, int core, uint32_t nr, bool store, uint64_t vaddr)
+{
+	struct line_count *lc = g_hash_table_lookup(line_counts, GUINT_TO_POINTER(nr));
+	uint64_t before[NR_EVENTS];
+	uint32_t cost;
+	int e;
+
+	if (!lc) {
+		lc = g_new0(struct line_count, 1);
+		lc->nr = nr;
+		g_hash_table_insert(line_counts, GUINT_TO_POINTER(nr), lc);
+	}
+	memcpy(before, ev, sizeof(before));
+	cost = access_line(ev, core, nr, store);
+	for (e = 0; e < NR_EVENTS; e++)
+		lc->events[e] += ev[e] - before[e];
+	/* Only those that had to be looked for: hits of L1 are not seen here one by one. */
+	lc->events[ACCESSES]++;
+	lc->events[STALL_NS] += cost;
+	lc->vaddr = vaddr;
+	return cost;
+}
+
+static gint by_stall(gconstpointer a, gconstpointer b)
+{
+	const struct line_count *x = a, *y = b;
+
+	if (x->events[STALL_NS] != y->events[STALL_NS])
+		return x->events[STALL_NS] < y->events[STALL_NS] ? 1 : -1;
+	return x->nr < y->nr ? -1 : x->nr > y->nr;
+}
+
 static void stall(unsigned int cpu, uint32_t ns)
 {
 	events[cpu][STALL_NS] += ns;
@@ -381,7 +449,10 @@ static void on_access(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t vad
 	slot = *filter_slot(core, nr);
 	if (slot >> 1 == nr + 1 && (slot & 1) >= store)
 		return;
-	cost = access_line(ev, core, nr, store);
+	if (line_counts && in_region)
+		cost = access_and_count(ev, core, nr, store, vaddr);
+	else
+		cost = access_line(ev, core, nr, store);
 	if (cost)
 		stall(cpu, cost);
 }
@@ -526,11 +597,24 @@ static struct thread thread_now(void)
 	};
 }
 
+/* One of both is the user's, which is not in the upper half of addresses. */
+static void note_cpu_data(unsigned int cpu)
+{
+	uint64_t kernel = read_register(reg_k_gs_base);
+
+	if (kernel >> 63 == 0)
+		kernel = read_register(reg_gs_base);
+	if (kernel >> 63)
+		cpu_data[cpu] = kernel;
+}
+
 static void on_return(unsigned int cpu, void *unused)
 {
 	struct thread t;
 
 	(void)unused;
+	if (line_counts && !cpu_data[cpu] && reg_gs_base && reg_k_gs_base)
+		note_cpu_data(cpu);
 	if (!nr_clusters)
 		return;
 	t = thread_now();
@@ -557,7 +641,10 @@ static void on_new_vcpu(qemu_plugin_id_t id, unsigned int cpu)
 	static const struct {
 		const char *name;
 		struct qemu_plugin_register **to;
-	} wanted[] = { { "rax", &reg_rax }, { "cr3", &reg_cr3 }, { "fs_base", &reg_fs_base } };
+	} wanted[] = {
+		{ "rax", &reg_rax }, { "cr3", &reg_cr3 }, { "fs_base", &reg_fs_base },
+		{ "gs_base", &reg_gs_base }, { "k_gs_base", &reg_k_gs_base },
+	};
 	GArray *all = qemu_plugin_get_registers();
 	size_t k;
 	guint i;
@@ -703,14 +790,41 @@ static void on_translate(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
  * Results
  */
 
-static void print_count(FILE *f, const struct count *c)
+static void print_events(FILE *f, const uint64_t *of)
 {
 	int e;
 
-	fprintf(f, "{\"insns\": %" PRIu64 ", \"pauses\": %" PRIu64, c->vcpu.insns, c->vcpu.pauses);
 	for (e = 0; e < NR_EVENTS; e++)
-		fprintf(f, ", \"%s\": %" PRIu64, event_names[e], c->events[e]);
+		fprintf(f, ", \"%s\": %" PRIu64, event_names[e], of[e]);
 	fprintf(f, "}");
+}
+
+static void print_count(FILE *f, const struct count *c)
+{
+	fprintf(f, "{\"insns\": %" PRIu64 ", \"pauses\": %" PRIu64, c->vcpu.insns, c->vcpu.pauses);
+	print_events(f, c->events);
+}
+
+/* Those that took most time; "set" is the one of L1. */
+static void print_lines(FILE *f)
+{
+	GList *all = g_list_sort(g_hash_table_get_values(line_counts), by_stall), *at;
+	uint32_t n = 0;
+	int i;
+
+	fprintf(f, ",\n \"cpu_data\": [");
+	for (i = 0; i < nr_cpus; i++)
+		fprintf(f, "%s%" PRIu64, i ? ", " : "", cpu_data[i]);
+	fprintf(f, "],\n \"lines\": [");
+	for (at = all; at && n < nr_lines_wanted; at = at->next) {
+		const struct line_count *lc = at->data;
+
+		fprintf(f, "%s\n  {\"address\": %" PRIu64 ", \"line\": %" PRIu32 ", \"set\": %" PRIu32,
+			n++ ? "," : "", lc->vaddr, lc->nr, cache_index(&cores[0].l1, lc->nr));
+		print_events(f, lc->events);
+	}
+	fprintf(f, " ]");
+	g_list_free(all);
 }
 
 static void print_counts(FILE *f, const char *name, const struct count *c, int n)
@@ -755,6 +869,8 @@ static void on_exit_of_qemu(qemu_plugin_id_t id, void *unused)
 	print_count(f, &all);
 	print_counts(f, "vcpus", region, nr_cpus);
 	print_counts(f, "clusters", clusters, nr_clusters);
+	if (line_counts)
+		print_lines(f);
 	fprintf(f, "}\n");
 	if (out_file)
 		fclose(f);
@@ -818,6 +934,7 @@ static int read_description(const char *file)
 	} single[] = {
 		{ "cost.l2", &cost_l2 }, { "cost.llc", &cost_llc },
 		{ "cost.peer", &cost_peer }, { "cost.atomic", &cost_atomic },
+		{ "scatter.l1", &l1_scatter },
 	};
 	char text[4096], *rest;
 	uint64_t v[MAX_CPUS + 2];
@@ -920,6 +1037,7 @@ static int make_machine(const qemu_info_t *info)
 		return bad("memory", "no address space for the directory");
 	for (i = 0; i < nr_cores; i++) {
 		cache_init(&cores[i].l1, l1_size, l1_ways);
+		cores[i].l1.scatter = l1_scatter;
 		cache_init(&cores[i].l2, l2_size, l2_ways);
 	}
 	for (i = 0; i < nr_llcs; i++)
@@ -945,8 +1063,10 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
 			out_file = strdup(value);
 		else if (!strcmp(argv[i], "on"))
 			model_on = !strcmp(value, "on") || !strcmp(value, "true");
+		else if (!strcmp(argv[i], "lines"))
+			nr_lines_wanted = strtoul(value, NULL, 0);
 		else
-			return bad(argv[i], "unknown; there are model=FILE, out=FILE, on=on|off");
+			return bad(argv[i], "unknown; there are model=FILE, out=FILE, on=on|off, lines=N");
 	}
 	if (!info->system_emulation)
 		return bad("qemu", "a whole system is needed");
@@ -960,6 +1080,8 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
 	plugin = id;
 	board = qemu_plugin_scoreboard_new(sizeof(struct vcpu));
 	threads = g_hash_table_new_full(thread_hash, thread_equal, g_free, NULL);
+	if (nr_lines_wanted)
+		line_counts = g_hash_table_new_full(g_direct_hash, g_direct_equal, NULL, g_free);
 	for (i = 0; i < MAX_CPUS; i++)
 		idle_since[i] = -1;
 	install_callbacks(id);

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -64,6 +65,8 @@ func runVM(ctx context.Context, args []string) error {
 	model := fs.String("model", "", "run on this machine `model`, with its topology, in virtual time (see coslab models)")
 	modelOn := fs.Bool("model-on", false, "let accesses take time from boot on, not only when the program asks for it")
 	modelReport := fs.String("model-report", "", "write what the model counted to this `file`, as JSON; - is standard error")
+	modelLines := fs.Int("model-lines", 0, "with --model-report, this `number` of the lines of memory that took most time, with the kernel's symbols")
+	modelScatter := fs.Uint("model-scatter", 0, "draw from this `number` which lines share a set of L1, instead of by address (default: what the model says)")
 	disk := fs.String("disk", "", "let the guest live on an image of this Debian `suite` (trixie, bookworm), with systemd,\nmade if need be; PROGRAM runs as a service")
 	report := fs.Bool("fail-on-report", true, "fail when the kernel reports a problem on the console")
 	verbose := fs.Bool("console", false, "show the kernel's console on standard error")
@@ -81,6 +84,20 @@ func runVM(ctx context.Context, args []string) error {
 	if fs.NArg() == 0 {
 		return errors.New("no PROGRAM to run (coslab vm --help says more)")
 	}
+	if *modelLines < 0 || *modelLines > 1_000_000 {
+		return fmt.Errorf("--model-lines %d: 0 to 1000000", *modelLines)
+	}
+	if *modelLines > 0 && *modelReport == "" {
+		return errors.New("--model-lines is of --model-report: add that")
+	}
+	if *modelScatter > math.MaxUint32 {
+		return fmt.Errorf("--model-scatter %d: 1 to %d", *modelScatter, uint32(math.MaxUint32))
+	}
+	if *model == "" {
+		if f := firstSet(fs, "model-on", "model-report", "model-lines", "model-scatter"); f != "" {
+			return fmt.Errorf("--%s is of a machine model: add --model", f)
+		}
+	}
 	c := vm.Config{
 		MemoryMB: *memory, Cmdline: strings.Fields(*cmdline), Online: *online,
 		Command: fs.Args(), Programs: with, Env: env, Timeout: *timeout, FailOnReport: *report,
@@ -96,13 +113,8 @@ func runVM(ctx context.Context, args []string) error {
 		}
 		c.Virtual = &vm.VirtualTime{Shift: *shift, Seed: *seed, Pause: *pause, Quantum: *quantum}
 	} else {
-		fs.Visit(func(f *flag.Flag) {
-			if slices.Contains([]string{"shift", "seed", "quantum", "pause"}, f.Name) {
-				err = fmt.Errorf("--%s is of virtual time: add --virtual, or --model", f.Name)
-			}
-		})
-		if err != nil {
-			return err
+		if f := firstSet(fs, "shift", "seed", "quantum", "pause"); f != "" {
+			return fmt.Errorf("--%s is of virtual time: add --virtual, or --model", f)
 		}
 	}
 	p, err := vm.Find(*preset)
@@ -128,13 +140,14 @@ func runVM(ctx context.Context, args []string) error {
 		}
 	}
 	// Of one of one's own, nobody knows.
+	vmlinux := ""
 	c.Kernel, c.KernelCPUs = *kernel, c.Topology.CPUs()
 	if !strings.Contains(*kernel, "/") {
 		k, err := kbuild.Build(ctx, kbuild.Options{Base: *base, Variant: *kernel})
 		if err != nil {
 			return err
 		}
-		c.Kernel, c.KernelCPUs = k.Image, k.CPUs
+		c.Kernel, c.KernelCPUs, vmlinux = k.Image, k.CPUs, k.VMLinux
 	}
 	var machine *lab.Machine
 	if *model != "" {
@@ -142,7 +155,10 @@ func runVM(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		if machine, err = lab.Attach(ctx, &c, m, *modelOn); err != nil {
+		if *modelScatter > 0 {
+			m.Scatter = uint32(*modelScatter)
+		}
+		if machine, err = lab.Attach(ctx, &c, m, lab.Options{On: *modelOn, Lines: *modelLines}); err != nil {
 			return err
 		}
 		defer machine.Close()
@@ -153,7 +169,7 @@ func runVM(ctx context.Context, args []string) error {
 		return exitStatus(guestFailed)
 	}
 	if machine != nil && *modelReport != "" {
-		if err := writeModelReport(machine, *modelReport); err != nil {
+		if err := writeModelReport(machine, *modelReport, vmlinux); err != nil {
 			return err
 		}
 	}
@@ -163,10 +179,16 @@ func runVM(ctx context.Context, args []string) error {
 	return nil
 }
 
-func writeModelReport(machine *lab.Machine, file string) error {
+// writeModelReport names the kernel's data if there is a vmlinux.
+func writeModelReport(machine *lab.Machine, file, vmlinux string) error {
 	r, err := machine.Report()
 	if err != nil {
 		return err
+	}
+	if vmlinux != "" && len(r.Lines) > 0 {
+		if err := r.Symbolize(vmlinux); err != nil {
+			return err
+		}
 	}
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -178,6 +200,17 @@ func writeModelReport(machine *lab.Machine, file string) error {
 		return err
 	}
 	return os.WriteFile(file, data, 0o644)
+}
+
+// firstSet is the first of the options that were given, by name; empty if none was.
+func firstSet(fs *flag.FlagSet, names ...string) string {
+	first := ""
+	fs.Visit(func(f *flag.Flag) {
+		if first == "" && slices.Contains(names, f.Name) {
+			first = f.Name
+		}
+	})
+	return first
 }
 
 const modelsUsage = `usage: coslab models [--json] [--check] [MODEL...]

@@ -91,6 +91,7 @@ func TestBadTopologySuites(t *testing.T) {
 		{`"preset": "cfs-talk"`, `"about": "y"`, "model and preset"},
 		{`"preset": "cfs-talk"`, `"preset": "cfs-talk", "model": "nehalem"`, "model and preset"},
 		{`"preset": "cfs-talk"`, `"preset": "cfs-talk", "transfer": [0.5, 1]`, "transfer"},
+		{`"preset": "cfs-talk"`, `"preset": "cfs-talk", "scatter": true`, "scatter"},
 		{`"cpu.weight"`, `"cosched.weights"`, "cosched.weights"},
 		{`"cpu.weight"`, `"../cpu.weight"`, "../cpu.weight"},
 		{`"cpuset.cpus"`, `"cgroup.type"`, "cgroup.type"},

@@ -395,6 +395,9 @@ func (r Run) model() (lab.Model, vm.Topology, error) {
 	if err != nil {
 		return m, vm.Topology{}, err
 	}
+	if r.Row.Scatter {
+		m.Scatter = uint32(r.Seed%math.MaxUint32) + 1
+	}
 	m.Cost.TransferNear = int(float64(m.Cost.TransferNear) * r.Transfer)
 	m.Cost.TransferFar = int(float64(m.Cost.TransferFar) * r.Transfer)
 	p, err := vm.Find(m.Preset)
@@ -483,7 +486,7 @@ func (b *series) run(ctx context.Context, r Run, t vm.Topology, res *Result) err
 	var machine *lab.Machine
 	if r.Row.Model != "" {
 		var err error
-		if machine, err = lab.Attach(ctx, &c, res.Model, false); err != nil {
+		if machine, err = lab.Attach(ctx, &c, res.Model, lab.Options{}); err != nil {
 			return err
 		}
 		defer machine.Close()

@@ -72,6 +72,9 @@ type Row struct {
 	// Transfer multiplies what transfers between LLCs cost in the model: does a
 	// conclusion hang on that constant? 1 when empty.
 	Transfer []float64 `json:"transfer,omitempty"`
+	// Scatter draws from the seed which lines of memory share a set of L1: builds that differ
+	// in where their data is are compared by what they do.
+	Scatter bool `json:"scatter,omitempty"`
 }
 
 // Policy says how clusters are placed: "none"; "hard", by cpuset; "pinned", likewise, and
@@ -223,6 +226,9 @@ func (r Row) check() error {
 		}
 		if !slices.Equal(r.Transfer, []float64{1}) {
 			return fmt.Errorf("transfer costs are a model's, and it has none")
+		}
+		if r.Scatter {
+			return fmt.Errorf("scatter is about a model's caches, and it has none")
 		}
 	} else if _, err := lab.Find(r.Model); err != nil {
 		return err

@@ -85,7 +85,7 @@ func Check(ctx context.Context, m Model, kernel string) ([]Checked, error) {
 		Virtual:  &vm.VirtualTime{Seed: 1, Quantum: checkQuantum},
 		Programs: []string{filepath.Join(bin, "c2c")}, Command: []string{"sh", "-euc", script.String()},
 	}
-	machine, err := Attach(ctx, &c, m, false)
+	machine, err := Attach(ctx, &c, m, Options{})
 	if err != nil {
 		return nil, err
 	}

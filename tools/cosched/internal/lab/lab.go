@@ -47,6 +47,11 @@ type Model struct {
 
 	Cost Cost `json:"cost"`
 
+	// Scatter draws the L1 set of each line of memory, another number another layout; 0: sets
+	// are by address, as in the machine. With it, the mean of a few numbers is that of all
+	// layouts, where one build has one.
+	Scatter uint32 `json:"scatter,omitempty"`
+
 	// Sources says where each figure is from.
 	Sources map[string]string `json:"sources"`
 	// Published is what others measured of such a machine, for Check.
@@ -191,6 +196,7 @@ func (m Model) description(t vm.Topology, memoryMB int) string {
 	line("size.l1", m.L1.Bytes, m.L1.Ways)
 	line("size.l2", m.L2.Bytes, m.L2.Ways)
 	line("size.llc", m.LLC.Bytes, m.LLC.Ways)
+	line("scatter.l1", int(m.Scatter))
 	line("cost.l2", m.Cost.L2)
 	line("cost.llc", m.Cost.LLC)
 	line("cost.peer", m.Cost.Peer)
@@ -243,6 +249,20 @@ type Report struct {
 	// Clusters that threads said they belong to (workloads/model.h), by number. What
 	// they have together is less than Total: interrupts on idle CPUs, other threads.
 	Clusters []Counters `json:"clusters"`
+	// Lines are those of memory that took most time, if asked for, the first ones first.
+	Lines []Line `json:"lines,omitempty"`
+	// CPUData is where the kernel's GS points to on each CPU, for Symbolize; 0 where
+	// nothing returned to user space.
+	CPUData []uint64 `json:"cpu_data,omitempty"`
+}
+
+// Line is a line of memory. Accesses are those that L1 did not have, or not to write to.
+type Line struct {
+	Address uint64 `json:"address"`          // of the last access, virtual
+	Symbol  string `json:"symbol,omitempty"` // of the kernel's data, see Symbolize
+	Number  uint32 `json:"line"`             // by physical address
+	Set     uint32 `json:"set"`              // of L1
+	Counters
 }
 
 // Machine is a model ready for one run of a guest.
@@ -251,9 +271,14 @@ type Machine struct {
 	report string
 }
 
-// Attach makes a guest run on a model, with its topology. With on, the model works
-// from boot on; else from when the guest asks for it (workloads/model.h).
-func Attach(ctx context.Context, c *vm.Config, m Model, on bool) (*Machine, error) {
+// Options of Attach.
+type Options struct {
+	On    bool // the model works from boot on; else from when the guest asks for it (workloads/model.h)
+	Lines int  // how many of the lines that took most time are reported
+}
+
+// Attach makes a guest run on a model, with its topology.
+func Attach(ctx context.Context, c *vm.Config, m Model, o Options) (*Machine, error) {
 	p, err := vm.Find(m.Preset)
 	if err != nil {
 		return nil, err
@@ -282,10 +307,10 @@ func Attach(ctx context.Context, c *vm.Config, m Model, on bool) (*Machine, erro
 	}
 	machine := &Machine{dir: dir, report: filepath.Join(dir, "report.json")}
 	state := "off"
-	if on {
+	if o.On {
 		state = "on"
 	}
-	c.QEMUArgs = append(c.QEMUArgs, "-plugin", fmt.Sprintf("%s,model=%s,out=%s,on=%s", plugin, description, machine.report, state))
+	c.QEMUArgs = append(c.QEMUArgs, "-plugin", fmt.Sprintf("%s,model=%s,out=%s,on=%s,lines=%d", plugin, description, machine.report, state, o.Lines))
 	return machine, nil
 }
 

@@ -73,14 +73,14 @@ func TestDescription(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Cost.TransferFar, m.Cost.MemoryFar = 300, 400
+	m.Cost.TransferFar, m.Cost.MemoryFar, m.Scatter = 300, 400, 7
 	top := vm.Topology{Sockets: 2, Dies: 2, Cores: 1, Threads: 2, Nodes: 2, Distance: 40}
 	got := m.description(top, 4096)
 	for _, want := range []string{
 		"core 0 0 1 1 2 2 3 3\n", "llc 0 1 2 3\n", "node 0 0 1 1\n",
 		"memory 4294967296 2147483648\n",
 		"cost.nodes 0 0 250 280\n", "cost.nodes 0 1 600 800\n",
-		"size.l2 32768 8\n", "cost.peer 33\n",
+		"size.l2 32768 8\n", "cost.peer 33\n", "scatter.l1 7\n",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
