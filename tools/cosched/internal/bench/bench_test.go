@@ -92,6 +92,7 @@ func TestBadTopologySuites(t *testing.T) {
 		{`"preset": "cfs-talk"`, `"preset": "cfs-talk", "model": "nehalem"`, "model and preset"},
 		{`"preset": "cfs-talk"`, `"preset": "cfs-talk", "transfer": [0.5, 1]`, "transfer"},
 		{`"preset": "cfs-talk"`, `"preset": "cfs-talk", "scatter": true`, "scatter"},
+		{`"clusters": 6`, `"clusters": 6, "root": true`, "set_all"},
 		{`"cpu.weight"`, `"cosched.weights"`, "cosched.weights"},
 		{`"cpu.weight"`, `"../cpu.weight"`, "../cpu.weight"},
 		{`"cpuset.cpus"`, `"cgroup.type"`, "cgroup.type"},
@@ -236,6 +237,15 @@ func TestTopologyScript(t *testing.T) {
 		if !strings.Contains(script, "exec soak --model --cgroup /sys/fs/cgroup/bench/w%d --clusters 6 --number 6\n") {
 			t.Errorf("%s: another command in\n%s", policy, script)
 		}
+	}
+	top := r
+	top.Row.Root, top.Row.SetAll = true, nil
+	if err := top.Row.check(); err != nil {
+		t.Error(err)
+	}
+	if script := top.script(four); strings.Contains(script, "/bench") || !strings.Contains(script, "echo '1' > /sys/fs/cgroup/w5/cpu.weight\n") ||
+		!strings.Contains(script, "exec soak --model --cgroup /sys/fs/cgroup/w%d --clusters 6 --number 6\n") {
+		t.Errorf("directly below the root:\n%s", script)
 	}
 	root := Run{Row: s.Rows[1], Kernel: "test", Policy: "none", Transfer: 1, Seed: 1}.script(four)
 	if strings.Contains(root, "cgroup/") || !strings.Contains(root, "exec soak --model\n") {

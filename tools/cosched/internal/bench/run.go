@@ -89,7 +89,18 @@ func parseResult(output, wanted string) (string, float64, error) {
 	return name, value, nil
 }
 
-const cgroupTop = "/sys/fs/cgroup/bench"
+const (
+	cgroupRoot = "/sys/fs/cgroup"
+	cgroupTop  = cgroupRoot + "/bench"
+)
+
+// top is the cgroup that the clusters' are in.
+func (r Row) top() string {
+	if r.Root {
+		return cgroupRoot
+	}
+	return cgroupTop
+}
 
 // script makes the clusters' cgroups as the policy has it and runs the workload. All
 // policies have the same cgroups and, but for cosched, controllers.
@@ -120,11 +131,14 @@ func (r Run) script(t vm.Topology) string {
 			fmt.Fprintf(&s, "echo '%s' > %s/%s\n", files[file], dir, file)
 		}
 	}
-	fmt.Fprintf(&s, "echo '%s' > /sys/fs/cgroup/cgroup.subtree_control\n", controllers)
-	fmt.Fprintf(&s, "mkdir %s\necho '%s' > %[1]s/cgroup.subtree_control\n", cgroupTop, controllers)
-	set(cgroupTop, r.Row.SetAll)
+	fmt.Fprintf(&s, "echo '%s' > %s/cgroup.subtree_control\n", controllers, cgroupRoot)
+	top := r.Row.top()
+	if top != cgroupRoot {
+		fmt.Fprintf(&s, "mkdir %s\necho '%s' > %[1]s/cgroup.subtree_control\n", top, controllers)
+		set(top, r.Row.SetAll)
+	}
 	for k := range r.Row.Clusters {
-		dir := fmt.Sprintf("%s/w%d", cgroupTop, k)
+		dir := fmt.Sprintf("%s/w%d", top, k)
 		cpus, nodes := r.Row.home(t, k)
 		home := cpus.String()
 		fmt.Fprintf(&s, "mkdir %s\n", dir)
@@ -149,7 +163,7 @@ func (r Run) script(t vm.Topology) string {
 		}
 	}
 	if r.Row.Threads {
-		fmt.Fprintf(&s, "echo 0 > %s/cgroup.procs\n", cgroupTop)
+		fmt.Fprintf(&s, "echo 0 > %s/cgroup.procs\n", top)
 	}
 	if r.Row.Makefile != "" {
 		s.WriteString(strings.Join(r.command(), " ") + "\n")
@@ -202,7 +216,7 @@ func (r Run) command() []string {
 		return append([]string{r.Row.Program, "--model"}, r.Row.Args...)
 	}
 	n := strconv.Itoa(r.Row.Clusters)
-	gang := []string{"gang", "--model", "--cgroup", cgroupTop + "/w%d", "--instances", n, "--"}
+	gang := []string{"gang", "--model", "--cgroup", r.Row.top() + "/w%d", "--instances", n, "--"}
 	if r.Row.Host != "" {
 		return append(append(gang, filepath.Base(r.Row.Host)), r.Row.Args...)
 	}
@@ -212,7 +226,7 @@ func (r Run) command() []string {
 	if r.Row.Threads {
 		r.Row.Args = append([]string{"--one-process"}, r.Row.Args...)
 	}
-	command := []string{r.Row.Program, "--model", "--cgroup", cgroupTop + "/w%d"}
+	command := []string{r.Row.Program, "--model", "--cgroup", r.Row.top() + "/w%d"}
 	// What has no number of clusters has as many as it needs.
 	if count := map[string]string{"warehouse": "--warehouses", "search": "--instances", "numamem": "--instances", "soak": "--clusters"}[r.Row.Program]; count != "" {
 		command = append(command, count, n)

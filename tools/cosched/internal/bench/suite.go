@@ -45,6 +45,9 @@ type Row struct {
 	// Clusters are cgroups, cluster K's home is LLC domain K modulo their number. With
 	// none, the workload is in the root cgroup, and there is nothing to place.
 	Clusters int `json:"clusters"`
+	// Root has the clusters' cgroups directly below the root, where each competes with all
+	// others by its own weight, and not in one cgroup for all of them.
+	Root bool `json:"root,omitempty"`
 	// Width is of how many domains a cluster's home is, those of cluster K beside those of
 	// cluster K-1. 1 when 0.
 	Width int `json:"width,omitempty"`
@@ -207,6 +210,9 @@ func (r Row) check() error {
 		if !slices.Equal(r.Policies, []Policy{"none"}) {
 			return fmt.Errorf("no clusters: there is nothing to place, so \"policies\": [\"none\"]")
 		}
+	}
+	if r.Root && (r.Clusters == 0 || r.Threads || len(r.SetAll) > 0) {
+		return fmt.Errorf("root is for clusters, and there is no cgroup of all of them then: no set_all, no threads")
 	}
 	if r.Threads && r.Program != "warehouse" {
 		return fmt.Errorf("threads of one process in several cgroups: only warehouse has them")
