@@ -60,6 +60,13 @@ struct cosched_demand {
 	u32 nr_idle_policy;	/* and that are */
 };
 
+/* What there is on a CPU, of the clusters that were asked. */
+struct cosched_on_cpu {
+	u32 load;		/* SCHED_CAPACITY_SCALE being one task */
+	s32 nr_others : 31;	/* runnable tasks that are not theirs, if one was asked */
+	u32 asked : 1;
+};
+
 struct cosched_cluster;
 
 extern struct static_key_false_deferred cosched_used;
@@ -80,8 +87,9 @@ void cosched_cluster_set_weights(struct cosched_cluster *cl, unsigned int prefer
 unsigned long cosched_cluster_gp(struct cosched_cluster *cl);
 void cosched_cluster_stat(struct cosched_cluster *cl, struct cosched_stat *stat);
 void cosched_cluster_load(struct cosched_cluster *cl, int cpu, struct cosched_load *load);
-bool cosched_cluster_demand(struct cosched_cluster *cl, u32 *cpus, struct cosched_demand *demand);
-u32 cosched_cpu_demand(int cpu);
+bool cosched_cluster_demand(struct cosched_cluster *cl, struct cosched_on_cpu *cpus,
+			    struct cosched_demand *demand);
+u32 cosched_cpu_demand(int cpu, unsigned int *nr);
 u32 cosched_cgroup_limit(struct cgroup *cgrp, bool *batch);
 bool cosched_numa_balancing(void);
 void cosched_task_faults(struct task_struct *p, u64 *faults);

@@ -102,7 +102,7 @@ struct cosched_survey {
 	u64				faults[MAX_NUMNODES];
 	int				llc[NR_CPUS], llc_before[NR_CPUS];
 	u16				domain[NR_CPUS];
-	u32				load[NR_CPUS];	/* of clusters with automatic homes */
+	struct cosched_on_cpu		on_cpu[NR_CPUS]; /* of clusters with automatic homes */
 };
 
 static struct cosched_survey *cosched_survey;	/* protected by cosched_mutex */
@@ -420,19 +420,22 @@ static bool cosched_survey_in_time(const struct cosched_survey *s)
  * The two are not of one kind. Who moves takes its load on a run queue along, and that of
  * its cluster there fades; a new task counts fully on the one and not yet on the other.
  * In the mean over a domain's CPUs and a few looks, errors of either sign cancel; else a
- * cluster would take its own comings and goings for others, and leave for them.
+ * cluster would take its own comings and goings for others, and leave for them. What errors are
+ * left amount to a task or more, for half a second after a start; so who is runnable is
+ * counted as well. That is of a moment, and says no more than whether there is anybody.
  */
 static void cosched_survey_load(struct cosched_survey *s)
 {
 	struct cosched_machine *m = &s->machine;
 	bool known = !s->new_domains && cosched_survey_in_time(s);
+	s32 nr_others[COSCHED_AUTO_DOMAINS] = { };
 	s64 others[COSCHED_AUTO_DOMAINS] = { };
 	struct cosched_automatic *a;
 	struct cosched_css *pos;
 	unsigned int i;
 	int cpu;
 
-	memset(s->load, 0, nr_cpu_ids * sizeof(s->load[0]));
+	memset(s->on_cpu, 0, nr_cpu_ids * sizeof(s->on_cpu[0]));
 	list_for_each_entry(a, &s->clusters, choice.node)
 		a->sample = (struct cosched_demand){ };
 	list_for_each_entry(pos, &cosched_owners, owner) {
@@ -441,7 +444,7 @@ static void cosched_survey_load(struct cosched_survey *s)
 
 		if (!cs || !cs->automatic)
 			continue;
-		if (!cosched_cluster_demand(pos->own, s->load, &demand))
+		if (!cosched_cluster_demand(pos->own, s->on_cpu, &demand))
 			continue;
 		a = cs->automatic;
 		a->sample.sum += demand.sum;
@@ -454,19 +457,24 @@ static void cosched_survey_load(struct cosched_survey *s)
 	for (i = 0; i < m->nr; i++)
 		m->capacity[i] = 0;
 	for_each_cpu(cpu, &s->usable) {
-		unsigned int d = s->domain[cpu];
-		u32 load = cosched_cpu_demand(cpu);
+		struct cosched_on_cpu *on = &s->on_cpu[cpu];
+		unsigned int d = s->domain[cpu], nr;
+		u32 load = cosched_cpu_demand(cpu, &nr);
 
 		m->capacity[d] += arch_scale_cpu_capacity(cpu);
 		/* Where only the idle class runs, none of it counts. */
 		if (load)
-			others[d] += (s64)load - s->load[cpu];
+			others[d] += (s64)load - on->load;
+		/* All but the one that looks. */
+		nr_others[d] += (on->asked ? on->nr_others : (s32)nr) -
+				(cpu == raw_smp_processor_id());
 	}
 	for (i = 0; i < m->nr; i++) {
 		if (known)
 			others[i] = (others[i] + s->others[i]) / 2;
 		s->others[i] = others[i];
 		m->load[i] = max(others[i], 0);
+		m->unseen[i] = nr_others[i] > 0 ? 0 : m->load[i];
 	}
 	s->loaded = jiffies;
 }

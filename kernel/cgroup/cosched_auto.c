@@ -42,7 +42,9 @@
  * where 1 is what one runnable task more per CPU costs. A cluster moves for a clear
  * gain only: 3/16, or an eighth of a cost that is large. Else it keeps its home, grown
  * by the nearest domain or shrunk by the farthest, as long as load does not outweigh
- * distance. Without that, clusters would follow each other's noise. At the border, where
+ * distance. Without that, clusters would follow each other's noise. Nor is what it has left
+ * for a load of others of whom none is runnable there: it may be an error (see
+ * cosched_survey_load()), and if it is not, somebody is at the next look. At the border, where
  * it has too little and less than half of a domain more would be used, it does not move
  * now to grow soon: if that costs no more, it grows instead.
  *
@@ -292,6 +294,15 @@ static u32 auto_from(const struct auto_look *l, struct auto_set *s, int d)
 	return auto_cost(l, s);
 }
 
+/* What nobody is seen of is no reason to leave. */
+static void auto_unsee(const struct auto_look *l, struct auto_set *s)
+{
+	u64 left;
+
+	for (left = s->domains; left; left &= left - 1)
+		s->load -= min(s->load, l->m->unseen[__ffs64(left)]);
+}
+
 static u64 auto_look(struct auto_look *l, u64 home)
 {
 	u32 cost = U32_MAX, best_cost = U32_MAX;
@@ -306,6 +317,7 @@ static u64 auto_look(struct auto_look *l, u64 home)
 		auto_shrink(l, &set);
 		border = set.domains == home && l->due > set.room;
 		home = set.domains;
+		auto_unsee(l, &set);
 		/* Fits and has nothing to gain: by far the most frequent case. */
 		if (l->due <= set.room && auto_cost_avoidable(l, &set) <= AUTO_MARGIN)
 			return home;

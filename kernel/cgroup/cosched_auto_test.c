@@ -97,6 +97,7 @@ static void cosched_auto_test_situations(struct kunit *test)
 		u16 demand[8];
 		u8 other[8];		/* load of others, in tenths of a CPU */
 		u8 before[8], after[8];
+		u8 unseen;		/* domains where none of them is runnable */
 	} cases[] = {
 		{ "a new cluster has a domain", 2, 4, 2, 1, { 0 }, { }, { 0 }, { 1 } },
 		{ "one domain is all there is", 1, 4, 1, 2, { 400, 1 }, { }, { 0, 0 }, { 1, 1 } },
@@ -105,6 +106,9 @@ static void cosched_auto_test_situations(struct kunit *test)
 		{ "a small difference is no reason to move", 2, 4, 2, 1, { 10 }, { 7, 0 },
 		  { 1 }, { 1 } },
 		{ "a clear one is", 2, 4, 2, 1, { 10 }, { 8, 0 }, { 1 }, { 2 } },
+		{ "nor is what nobody is seen of", 2, 4, 2, 1, { 10 }, { 20, 0 }, { 1 }, { 1 }, 1 },
+		{ "which is none to come, either", 2, 4, 2, 1, { 10 }, { 20, 0 }, { 0 }, { 2 }, 1 },
+		{ "it still is elsewhere", 2, 4, 2, 1, { 10 }, { 20, 10 }, { 1 }, { 2 }, 2 },
 		{ "8 threads on 2x4: one domain, the rest spills", 2, 4, 2, 1, { 80 }, { },
 		  { 0 }, { 1 } },
 		{ "16 threads on 2x4: all of it", 2, 4, 2, 1, { 160 }, { }, { 1 }, { 3 } },
@@ -144,6 +148,9 @@ static void cosched_auto_test_situations(struct kunit *test)
 		test_machine(t, cases[c].nr, cases[c].cpus, cases[c].per_node);
 		for (i = 0; i < cases[c].nr; i++)
 			t->machine.load[i] = cases[c].other[i] * ONE / 10;
+		for (i = 0; i < cases[c].nr; i++)
+			if (cases[c].unseen & BIT(i))
+				t->machine.unseen[i] = t->machine.load[i];
 		for (i = 0; i < cases[c].nr_clusters; i++)
 			test_cluster(t, cases[c].demand[i] * ONE / 10, cases[c].before[i]);
 		test_choose(t);

@@ -2168,7 +2168,7 @@ void cosched_task_exit(struct task_struct *p)
 /**
  * cosched_cluster_demand() - Mean of the decayed numbers of running and of runnable tasks.
  * @cl: the cluster
- * @cpus: for each possible CPU, where to add what is there
+ * @cpus: for each possible CPU, where to add what is there, and to take it from others
  * @demand: where to add the sum over all CPUs, SCHED_CAPACITY_SCALE being one task, and
  *	the numbers of runnable tasks just now
  *
@@ -2178,7 +2178,8 @@ void cosched_task_exit(struct task_struct *p)
  *
  * Return: whether there was anything to add.
  */
-bool cosched_cluster_demand(struct cosched_cluster *cl, u32 *cpus, struct cosched_demand *demand)
+bool cosched_cluster_demand(struct cosched_cluster *cl, struct cosched_on_cpu *cpus,
+			    struct cosched_demand *demand)
 {
 	struct cpumask *active = to_cpumask(cl->active);
 	bool any = false;
@@ -2194,7 +2195,13 @@ bool cosched_cluster_demand(struct cosched_cluster *cl, u32 *cpus, struct cosche
 		}
 		cosched_load_avg(&snap, &avg);
 		avg.runnable = (avg.util + avg.runnable) / 2;
-		cpus[cpu] += avg.runnable;
+		cpus[cpu].load += avg.runnable;
+		/* Both of one moment: a task that sleeps a bit later would be another's. */
+		if (!cpus[cpu].asked) {
+			cpus[cpu].asked = 1;
+			cpus[cpu].nr_others = READ_ONCE(cpu_rq(cpu)->cfs.h_nr_runnable);
+		}
+		cpus[cpu].nr_others -= snap.nr_runnable;
 		demand->sum += avg.runnable;
 		demand->nr_normal += snap.nr_runnable - min(snap.nr_idle_policy, snap.nr_runnable);
 		demand->nr_idle_policy += snap.nr_idle_policy;
@@ -2206,13 +2213,16 @@ bool cosched_cluster_demand(struct cosched_cluster *cl, u32 *cpus, struct cosche
 /**
  * cosched_cpu_demand() - The same of all tasks on a CPU; none where all are of the idle class.
  * @cpu: an online CPU
+ * @nr: how many are runnable there just now
  */
-u32 cosched_cpu_demand(int cpu)
+u32 cosched_cpu_demand(int cpu, unsigned int *nr)
 {
 	struct rq *rq = cpu_rq(cpu);
 
+	*nr = 0;
 	if (sched_idle_cpu(cpu))
 		return 0;
+	*nr = READ_ONCE(rq->cfs.h_nr_runnable);
 	return (cosched_decay_idle(rq, READ_ONCE(rq->cfs.avg.runnable_avg)) +
 		cosched_decay_idle(rq, READ_ONCE(rq->cfs.avg.util_avg))) / 2;
 }
