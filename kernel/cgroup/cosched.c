@@ -474,6 +474,7 @@ static void cosched_survey_load(struct cosched_survey *s)
 			others[i] = (others[i] + s->others[i]) / 2;
 		s->others[i] = others[i];
 		m->load[i] = max(others[i], 0);
+		m->batch[i] = 0;
 		m->unseen[i] = nr_others[i] > 0 ? 0 : m->load[i];
 	}
 	s->loaded = jiffies;
@@ -639,14 +640,13 @@ static void cosched_survey_cluster(struct cosched_survey *s, struct cosched_auto
  *
  * To choose a home takes ten times as long as to add up a demand, or longer, and few
  * homes change. So with more clusters than COSCHED_AUTO_TURN only so many have their turn
- * at a look, one after another, and besides those that
+ * at a look, one after another, as many of batch, and besides those that
  *
  * - are new, have changed what they demand, or are batch now or no more,
  * - have not just one domain for a home: several are due to a few only,
- * - are batch and demand anything: to others they are no load,
- * - are below one that has its turn: to that they are none either.
+ * - are below one that has its turn: to that they are no load.
  *
- * The rest is load on the domains where it is.
+ * The rest is load on the domains where it is, that of batch to batch.
  */
 #define COSCHED_AUTO_TURN	64
 
@@ -665,18 +665,17 @@ static bool cosched_auto_changed(const struct cosched_automatic *a)
 static void cosched_auto_turns(struct cosched_survey *s, bool all, bool sampling)
 {
 	struct cosched_automatic *a, *above;
-	unsigned int nr = 0;
+	unsigned int nr[2] = { };
 
 	/* In the order of their last turns. */
 	list_for_each_entry(a, &s->clusters, choice.node) {
 		bool batch;
 
-		a->turn = all || nr++ < COSCHED_AUTO_TURN || !a->sampled;
+		a->turn = nr[a->choice.batch]++ < COSCHED_AUTO_TURN || all || !a->sampled;
 		if (a->turn)
 			cosched_survey_limit(a);
 		batch = cosched_survey_demand(a, sampling);
-		a->turn |= batch != a->choice.batch || !is_power_of_2(a->choice.home) ||
-			   (batch && a->choice.own > COSCHED_AUTO_DEMAND_MIN);
+		a->turn |= batch != a->choice.batch || !is_power_of_2(a->choice.home);
 		a->choice.batch = batch;
 		if (!s->nested)
 			a->turn |= cosched_auto_changed(a);
@@ -743,17 +742,19 @@ static void cosched_auto_update(bool sampling, struct cosched_css *but)
 {
 	struct cosched_survey *s = cosched_survey;
 	struct cosched_automatic *a, *next;
+	struct cosched_machine *m;
 	LIST_HEAD(turn);
 	bool all;
 
 	lockdep_assert_held(&cosched_mutex);
 	if (!s)
 		return;
+	m = &s->machine;
 	if (s->new_tree)
 		cosched_survey_tree(s);
 	all = cosched_survey_domains(s);
 	/* One CPU, or none that is not isolated: there is nothing to choose. */
-	if (s->machine.nr)
+	if (m->nr)
 		cosched_survey_load(s);
 	s->looks += sampling;
 	cosched_auto_turns(s, all, sampling);
@@ -763,12 +764,14 @@ static void cosched_auto_update(bool sampling, struct cosched_css *but)
 				a->choice.home = cosched_auto_domains(s, a);
 			cosched_survey_cluster(s, a, all, sampling);
 			list_move_tail(&a->choice.node, &turn);
-		} else if (!a->choice.batch) {
-			s->machine.load[__ffs64(a->choice.home)] +=
-				max(a->choice.own, COSCHED_AUTO_DEMAND_MIN);
+		} else {
+			u64 *load = a->choice.batch ? m->batch : m->load;
+			u32 own = max(a->choice.own, COSCHED_AUTO_DEMAND_MIN);
+
+			load[__ffs64(a->choice.home)] += own;
 		}
 	}
-	cosched_auto_choose(&turn, &s->machine);
+	cosched_auto_choose(&turn, m);
 
 	list_for_each_entry(a, &turn, choice.node) {
 		struct cosched_css *cs = a->cs;

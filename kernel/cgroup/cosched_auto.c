@@ -618,6 +618,11 @@ void cosched_auto_choose(struct list_head *clusters, struct cosched_machine *m)
 	list_sort(NULL, clusters, auto_cmp);
 	for (batch = 0; batch < 2; batch++) {
 		memcpy(m->busy, m->load, sizeof(m->busy));
+		for (i = 0; batch && i < m->nr; i++) {
+			m->load[i] += m->batch[i];
+			m->all_load += m->batch[i];
+			m->ratio[i] = auto_ratio(m->load[i], m->capacity[i]);
+		}
 		list_for_each_entry(a, clusters, node) {
 			if (a->batch == batch) {
 				a->home &= auto_all_domains(m);

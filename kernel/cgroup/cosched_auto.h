@@ -17,6 +17,8 @@ struct cosched_machine {
 	u64		load[COSCHED_AUTO_DOMAINS];
 	/* The part of it, all or nothing, of which nobody is runnable just now. */
 	u64		unseen[COSCHED_AUTO_DOMAINS];
+	/* Of batch clusters that are not to be placed: for those of batch only. */
+	u64		batch[COSCHED_AUTO_DOMAINS];
 	/*
 	 * Scratch: sums, load by capacity, the load before batch was placed, and for one that
 	 * may exchange places what a home would grow to from each domain, and cost.

@@ -330,6 +330,21 @@ static void cosched_auto_test_batch(struct kunit *test)
 	normal->own = normal->demand;
 	test_settle(t, 4);
 	KUNIT_EXPECT_NE(test, soaker->home, 0);
+
+	/* Batch that is not placed is load to batch, and to nobody else. */
+	test_machine(t, 2, 4, 2);
+	soaker = test_cluster(t, 2 * ONE, 0);
+	soaker->batch = true;
+	normal = test_cluster(t, ONE, BIT(0));
+	t->machine.batch[0] = 8 * ONE;
+	test_choose(t);
+	KUNIT_EXPECT_EQ(test, normal->home, BIT(0));
+	KUNIT_EXPECT_EQ(test, soaker->home, BIT(1));
+	t->machine.batch[0] = 0;
+	t->machine.batch[1] = 8 * ONE;
+	test_choose(t);
+	KUNIT_EXPECT_EQ(test, normal->home, BIT(0));
+	KUNIT_EXPECT_EQ(test, soaker->home, BIT(0));
 }
 
 /* A cluster that may use some CPUs only. */

@@ -66,13 +66,19 @@ static void look(const char *what)
 	REQUIRE(ns < 1000000, "%s: %lld instructions each 100 ms", what, ns);
 }
 
-/* A thousand clusters: first none has a thread, then a third has one that works now and then. */
+/*
+ * A thousand clusters: first none has a thread, then a third has one that works now and then,
+ * then all of them, and then all are batch.
+ */
 static void thousand_clusters(const char *top)
 {
 	static char cg[1000][PATH_MAX];
 	char name[16];
 	int i;
 
+	if (cs_try_write(cs_root(), "cgroup.subtree_control", "+cpu") ||
+	    cs_try_write(top, "cgroup.subtree_control", "+cpu"))
+		cs_skip("needs the cpu controller");
 	for (i = 0; i < ARRAY_LEN(cg); i++) {
 		snprintf(name, sizeof(name), "c%d", i);
 		cs_mkdir(cg[i], top, name);
@@ -83,6 +89,17 @@ static void thousand_clusters(const char *top)
 		ru_gang(&(struct ru_gang_opts){
 			.n = 1, .cg = cg[i], .busy_us = 500, .sleep_us = 30000 });
 	look("auto_some");
+	for (i = 0; i < ARRAY_LEN(cg); i++) {
+		if (i % 3)
+			ru_gang(&(struct ru_gang_opts){
+				.n = 1, .cg = cg[i], .busy_us = 500, .sleep_us = 30000 });
+	}
+	look("auto_all");
+	for (i = 0; i < ARRAY_LEN(cg); i++)
+		cs_write(cg[i], "cpu.idle", "1");
+	/* That they are is seen when it is their turn, and their homes move then. */
+	cs_sleep_ms(2000);
+	look("auto_batch");
 }
 
 static const struct cs_test tests[] = {
