@@ -246,6 +246,15 @@ func TestModelCountsLines(t *testing.T) {
 	if counted[0] == counted[1] || counted[1] == counted[2] {
 		t.Error("another layout changes nothing")
 	}
+	// Of the whole run, where nobody says what is to be counted.
+	_, r := modelledAs(t, m, lab.Options{On: true, Lines: math.MaxInt32}, "wakebench", "true")
+	var hits uint64
+	for _, l := range r.Lines {
+		hits += l.L2Hits
+	}
+	if hits == 0 || hits != r.Total.L2Hits {
+		t.Errorf("of the whole run, %d lines have %d hits of L2, the machine %d", len(r.Lines), hits, r.Total.L2Hits)
+	}
 }
 
 // String instructions move lines as loads and stores do.

@@ -449,7 +449,7 @@ static void on_access(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t vad
 	slot = *filter_slot(core, nr);
 	if (slot >> 1 == nr + 1 && (slot & 1) >= store)
 		return;
-	if (line_counts && in_region)
+	if (line_counts && (in_region || !ever_in_region))
 		cost = access_and_count(ev, core, nr, store, vaddr);
 	else
 		cost = access_line(ev, core, nr, store);
@@ -517,6 +517,9 @@ static void region_begin(int64_t now)
 
 	if (in_region++)
 		return;
+	/* Without regions it would be the whole run. */
+	if (line_counts && !ever_in_region)
+		g_hash_table_remove_all(line_counts);
 	for (i = 0; i < nr_cpus; i++) {
 		count_idle(i, now);
 		at_begin[i] = at_switch[i] = count_now(i);
@@ -613,7 +616,8 @@ static void on_return(unsigned int cpu, void *unused)
 	struct thread t;
 
 	(void)unused;
-	if (line_counts && !cpu_data[cpu] && reg_gs_base && reg_k_gs_base)
+	/* Each time: it is elsewhere while the kernel boots. */
+	if (line_counts && reg_gs_base && reg_k_gs_base)
 		note_cpu_data(cpu);
 	if (!nr_clusters)
 		return;
@@ -814,12 +818,12 @@ static void print_lines(FILE *f)
 
 	fprintf(f, ",\n \"cpu_data\": [");
 	for (i = 0; i < nr_cpus; i++)
-		fprintf(f, "%s%" PRIu64, i ? ", " : "", cpu_data[i]);
+		fprintf(f, "%s\"0x%" PRIx64 "\"", i ? ", " : "", cpu_data[i]);
 	fprintf(f, "],\n \"lines\": [");
 	for (at = all; at && n < nr_lines_wanted; at = at->next) {
 		const struct line_count *lc = at->data;
 
-		fprintf(f, "%s\n  {\"address\": %" PRIu64 ", \"line\": %" PRIu32 ", \"set\": %" PRIu32,
+		fprintf(f, "%s\n  {\"address\": \"0x%" PRIx64 "\", \"line\": %" PRIu32 ", \"set\": %" PRIu32,
 			n++ ? "," : "", lc->vaddr, lc->nr, cache_index(&cores[0].l1, lc->nr));
 		print_events(f, lc->events);
 	}

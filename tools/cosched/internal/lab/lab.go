@@ -253,16 +253,27 @@ type Report struct {
 	Lines []Line `json:"lines,omitempty"`
 	// CPUData is where the kernel's GS points to on each CPU, for Symbolize; 0 where
 	// nothing returned to user space.
-	CPUData []uint64 `json:"cpu_data,omitempty"`
+	CPUData []Address `json:"cpu_data,omitempty"`
 }
 
 // Line is a line of memory. Accesses are those that L1 did not have, or not to write to.
 type Line struct {
-	Address uint64 `json:"address"`          // of the last access, virtual
-	Symbol  string `json:"symbol,omitempty"` // of the kernel's data, see Symbolize
-	Number  uint32 `json:"line"`             // by physical address
-	Set     uint32 `json:"set"`              // of L1
+	Address Address `json:"address"`          // of the last access, virtual
+	Symbol  string  `json:"symbol,omitempty"` // of the kernel's data, see Symbolize
+	Number  uint32  `json:"line"`             // by physical address
+	Set     uint32  `json:"set"`              // of L1
 	Counters
+}
+
+// Address is a string in hexadecimal in JSON, whose numbers are exact to 2^53 only.
+type Address uint64
+
+func (a Address) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "%#x", uint64(a)), nil }
+
+func (a *Address) UnmarshalText(text []byte) error {
+	n, err := strconv.ParseUint(string(text), 0, 64)
+	*a = Address(n)
+	return err
 }
 
 // Machine is a model ready for one run of a guest.

@@ -1,6 +1,8 @@
 package lab
 
 import (
+	"debug/elf"
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -88,5 +90,36 @@ func TestDescription(t *testing.T) {
 	}
 	if small := m.description(top, 1024); !strings.Contains(small, "memory 1073741824 1073741824\n") {
 		t.Errorf("1 GiB is all below the hole:\n%s", small)
+	}
+}
+
+// Addresses are exact in JSON, and what is said of lines is read back.
+func TestReportLines(t *testing.T) {
+	text := `{"region_ns":1,"total":{},"vcpus":null,"clusters":null,"cpu_data":["0xffff88803ec00001"],"lines":[{"address":"0xffffffff81a06981","line":7,"set":3,"l2_hits":5}]}`
+	var r Report
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.CPUData[0] != 0xffff88803ec00001 || r.Lines[0].Address != 0xffffffff81a06981 || r.Lines[0].L2Hits != 5 {
+		t.Errorf("%+v", r)
+	}
+	out, err := json.Marshal(r)
+	if err != nil || !strings.Contains(string(out), `"address":"0xffffffff81a06981"`) || !strings.Contains(string(out), `"cpu_data":["0xffff88803ec00001"]`) {
+		t.Errorf("%s, %v", out, err)
+	}
+	if json.Unmarshal([]byte(`{"cpu_data":["here"]}`), &r) == nil {
+		t.Error("an address that is none")
+	}
+}
+
+// What is at an address: from its first to its last byte, and nothing beside.
+func TestSymbolAt(t *testing.T) {
+	symbols := []elf.Symbol{{Name: "a", Value: 0x100, Size: 0x10}, {Name: "b", Value: 0x110, Size: 8}}
+	for address, want := range map[uint64]string{
+		0xff: "", 0x100: "a+0x0", 0x10f: "a+0xf", 0x110: "b+0x0", 0x117: "b+0x7", 0x118: "",
+	} {
+		if got := symbolAt(symbols, address); got != want {
+			t.Errorf("at %#x is %q, not %q", address, got, want)
+		}
 	}
 }

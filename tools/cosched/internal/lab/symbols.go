@@ -35,12 +35,12 @@ func (r *Report) Symbolize(vmlinux string) error {
 	}
 	for i := range r.Lines {
 		l := &r.Lines[i]
-		l.Symbol = symbolAt(all, l.Address)
+		l.Symbol = symbolAt(all, uint64(l.Address))
 		for cpu, base := range r.CPUData {
 			if l.Symbol != "" {
 				break
 			}
-			if s := symbolAt(ofCPUs, l.Address-base); s != "" && base != 0 {
+			if s := symbolAt(ofCPUs, uint64(l.Address-base)); s != "" && base != 0 {
 				l.Symbol = fmt.Sprintf("%s of CPU %d", s, cpu)
 			}
 		}
