@@ -207,6 +207,16 @@ void cs_enable(const char *cg)
 		cs_write(cg, "cgroup.subtree_control", "+cosched");
 }
 
+void cs_need_controller(const char *top, const char *name)
+{
+	char enable[32];
+
+	snprintf(enable, sizeof(enable), "+%s", name);
+	if (cs_try_write(cs_root(), "cgroup.subtree_control", enable) ||
+	    cs_try_write(top, "cgroup.subtree_control", enable))
+		cs_skip("needs the %s controller", name);
+}
+
 bool cs_has_file(const char *cg, const char *file)
 {
 	char path[PATH_MAX];

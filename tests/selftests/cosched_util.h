@@ -102,6 +102,8 @@ int cs_try_rmdir(const char *cg);		/* 0 or -errno */
 void cs_rmdir(const char *cg);			/* waits for exiting tasks */
 int cs_rmtree(const char *cg);			/* kills and removes all below */
 void cs_enable(const char *cg);			/* +cosched, in ordinary mode */
+/* Another one, in the root and in @top; skips the test where there is none. */
+void cs_need_controller(const char *top, const char *name);
 bool cs_has_file(const char *cg, const char *file);
 /* Of the cgroup2 mount; the harness takes it back after the test. */
 void cs_mount_option(const char *option);

@@ -393,9 +393,7 @@ static void limited_cpus(const char *top)
 	char cg[PATH_MAX], list[1024];
 	int i;
 
-	if (cs_try_write(cs_root(), "cgroup.subtree_control", "+cpuset") ||
-	    cs_try_write(top, "cgroup.subtree_control", "+cpuset"))
-		cs_skip("needs the cpuset controller");
+	cs_need_controller(top, "cpuset");
 	make(cg, top, "a", "auto");
 	for (i = topo->nr_llcs - 1; i >= 0; i--) {
 		cs_format_cpus(&topo->llc[i], list, sizeof(list));
@@ -415,9 +413,7 @@ static void limited_cpus_below(const char *top)
 	cpu_set_t home, both;
 	int i, j, enable;
 
-	if (cs_try_write(cs_root(), "cgroup.subtree_control", "+cpuset") ||
-	    cs_try_write(top, "cgroup.subtree_control", "+cpuset"))
-		cs_skip("needs the cpuset controller");
+	cs_need_controller(top, "cpuset");
 	make(a, top, "a", "auto");
 	cs_write(a, "cgroup.subtree_control", "+cpuset");
 	cs_mkdir(full, a, "full");
@@ -449,13 +445,6 @@ static void limited_cpus_below(const char *top)
 	REQUIRE(common(&home, &both) == CPU_COUNT(&home), "where none of them may be");
 }
 
-static void need_cpu_controller(const char *top)
-{
-	if (cs_try_write(cs_root(), "cgroup.subtree_control", "+cpu") ||
-	    cs_try_write(top, "cgroup.subtree_control", "+cpu"))
-		cs_skip("needs the cpu controller");
-}
-
 /* A throttled cluster demands what it is allowed. */
 static void bandwidth(const char *top)
 {
@@ -464,7 +453,7 @@ static void bandwidth(const char *top)
 
 	if (ru_topo()->nr_llcs < 4)
 		cs_skip("needs four LLC domains");
-	need_cpu_controller(top);
+	cs_need_controller(top, "cpu");
 	make(cg[0], top, "a", "auto");
 	cs_write(cg[0], "cpu.max", "100000 100000");
 	spinners(cg[0], 2 * per_llc());
@@ -524,7 +513,7 @@ static void batch_idle(const char *top)
 {
 	char cg[PATH_MAX];
 
-	need_cpu_controller(top);
+	cs_need_controller(top, "cpu");
 	make(cg, top, "soaker", "auto");
 	batch(cg, top, cg, "cpu.idle", "1", "0");
 }
@@ -533,7 +522,7 @@ static void batch_weight(const char *top)
 {
 	char cg[PATH_MAX];
 
-	need_cpu_controller(top);
+	cs_need_controller(top, "cpu");
 	make(cg, top, "soaker", "auto");
 	batch(cg, top, cg, "cpu.weight", "10", "100");
 }
@@ -543,7 +532,7 @@ static void batch_weight_above(const char *top)
 {
 	char slice[PATH_MAX], cg[PATH_MAX];
 
-	need_cpu_controller(top);
+	cs_need_controller(top, "cpu");
 	cs_mkdir(slice, top, "slice");
 	cs_enable(slice);
 	make(cg, slice, "soaker", "auto");

@@ -76,9 +76,7 @@ static void thousand_clusters(const char *top)
 	char name[16];
 	int i;
 
-	if (cs_try_write(cs_root(), "cgroup.subtree_control", "+cpu") ||
-	    cs_try_write(top, "cgroup.subtree_control", "+cpu"))
-		cs_skip("needs the cpu controller");
+	cs_need_controller(top, "cpu");
 	for (i = 0; i < ARRAY_LEN(cg); i++) {
 		snprintf(name, sizeof(name), "c%d", i);
 		cs_mkdir(cg[i], top, name);

@@ -1507,9 +1507,7 @@ static void rule8_cpuset(const char *top)
 	struct ru_gang *out, *in;
 	char cg[512], list[1024];
 
-	if (cs_try_write(cs_root(), "cgroup.subtree_control", "+cpuset") ||
-	    cs_try_write(top, "cgroup.subtree_control", "+cpuset"))
-		cs_skip("needs the cpuset controller");
+	cs_need_controller(top, "cpuset");
 	ru_prefer(top, &home);
 	cs_mkdir(cg, top, "out");
 	cs_format_cpus(&rest, list, sizeof(list));
@@ -1597,9 +1595,7 @@ static void rule8_bandwidth(const char *top)
 	double used;
 	char cg[512];
 
-	if (cs_try_write(cs_root(), "cgroup.subtree_control", "+cpu") ||
-	    cs_try_write(top, "cgroup.subtree_control", "+cpu"))
-		cs_skip("needs the cpu controller");
+	cs_need_controller(top, "cpu");
 	cs_mkdir(cg, top, "limited");
 	if (cs_try_write(cg, "cpu.max", "50000 100000"))
 		cs_skip("needs CFS bandwidth control");
