@@ -496,13 +496,17 @@ static bool cosched_counts(struct task_struct *p)
 /*
  * How long a task runs between two sleeps, a mean that forgets half in 22 wakeups,
  * in units of 1024 ns. Who runs longer than the maximum is not told apart, and who
- * never slept is taken to.
+ * never slept is taken to. That is soon forgotten: run K of the first ones counts for
+ * 2 / (K + 2), so that 2 / ((K + 1) * (K + 2)) is left of the maximum then.
  */
 #define COSCHED_RUN_MAX		((u32)(8 * NSEC_PER_MSEC >> 10))
+#define COSCHED_MEAN_RUNS	62U
 
-static u32 cosched_mean_run(u32 mean, u32 run)
+static u32 cosched_mean_run(u32 mean, u32 run, unsigned int nr)
 {
-	return mean + ((int)min(run, COSCHED_RUN_MAX) - (int)mean) / 32;
+	int diff = (int)min(run, COSCHED_RUN_MAX) - (int)mean;
+
+	return mean + 2 * diff / (int)(min(nr, COSCHED_MEAN_RUNS) + 2);
 }
 
 /*
@@ -582,7 +586,8 @@ static void cosched_update_run(struct task_struct *p)
 {
 	u32 now = p->cosched_charged >> 10, run = now - p->cosched_slept;
 
-	p->cosched_run = cosched_mean_run(p->cosched_run, run);
+	p->cosched_nr_runs += p->cosched_nr_runs < COSCHED_MEAN_RUNS;
+	p->cosched_run = cosched_mean_run(p->cosched_run, run, p->cosched_nr_runs);
 	p->cosched_slept = now;
 	cosched_sample_run(p, run);
 }
@@ -2096,6 +2101,7 @@ void cosched_sched_fork(struct task_struct *p)
 	p->cosched_charged = 0;
 	p->cosched_slept = 0;
 	p->cosched_run = COSCHED_RUN_MAX;
+	p->cosched_nr_runs = 0;
 	p->cosched_look = jiffies - COSCHED_LOOK_INTERVAL;
 	p->cosched_look_cpu = nr_cpu_ids;
 	p->cosched_work.next = &p->cosched_work;

@@ -186,26 +186,30 @@ static void cosched_test_cheaper(struct kunit *test)
 	}
 }
 
-/* A mean forgets half in 22 wakeups, and what never slept within a hundred. */
+/* A mean forgets half in 22 wakeups, that it never slept after a few. */
 static void cosched_test_mean_run(struct kunit *test)
 {
 	u32 mean = 1024;
 	int i;
 
 	for (i = 0; i < 22; i++)
-		mean = cosched_mean_run(mean, 0);
+		mean = cosched_mean_run(mean, 0, COSCHED_MEAN_RUNS);
 	KUNIT_EXPECT_GE(test, mean, 512);
 	KUNIT_EXPECT_LE(test, mean, 540);
 
 	mean = COSCHED_RUN_MAX;
-	for (i = 0; i < 100; i++)
-		mean = cosched_mean_run(mean, 100);
-	KUNIT_EXPECT_LT(test, mean, 500);
-	KUNIT_EXPECT_GE(test, mean, 100);
+	for (i = 1; i <= 10; i++) {
+		mean = cosched_mean_run(mean, 100, i);
+		/* 2 / ((i + 1) * (i + 2)) is left of what it was; divisions lose one each. */
+		KUNIT_EXPECT_LE(test, mean, 100 + 2 * COSCHED_RUN_MAX / ((i + 1) * (i + 2)) + 10);
+		KUNIT_EXPECT_GE(test, mean, 100);
+	}
+	KUNIT_EXPECT_GT(test, cosched_mean_run(COSCHED_RUN_MAX, 100, 1), COSCHED_RUN_MAX / 4);
 
 	/* Longer than the maximum, up to the longest that is not taken for shorter. */
-	KUNIT_EXPECT_EQ(test, COSCHED_RUN_MAX, cosched_mean_run(COSCHED_RUN_MAX, U32_MAX));
-	KUNIT_EXPECT_EQ(test, 100, cosched_mean_run(100, 100));
+	KUNIT_EXPECT_EQ(test, COSCHED_RUN_MAX,
+			cosched_mean_run(COSCHED_RUN_MAX, U32_MAX, COSCHED_MEAN_RUNS));
+	KUNIT_EXPECT_EQ(test, 100, cosched_mean_run(100, 100, COSCHED_MEAN_RUNS));
 }
 
 /* Weights are published as a pair. */
