@@ -54,6 +54,9 @@
  *	shortest queue of the cheapest domain. Where none is,
  *	home: the CPU where the data is warm; one that does not run briefly, and is not
  *	woken by its own cluster, queues elsewhere if others have a much shorter queue.
+ *	A task that runs briefly takes, before it waits or leaves, a home CPU that only a
+ *	stray of another cluster uses, which computes: cosched_goes_first() has it preempt
+ *	that one, which has a home of its own.
  *	Before all that, where a cluster keeps a domain outside busy as well, whom a
  *	task there wakes stays with it; and where it overruns the machine, all of that
  *	is its home.
@@ -199,6 +202,7 @@ enum cosched_asker {
 struct cosched_home {
 	unsigned long	stamp[COSCHED_NR_ASKERS];	/* jiffies of .load */
 	unsigned long	load[COSCHED_NR_ASKERS];	/* sum of the CPUs' runnable averages */
+	bool		strays;		/* some of others' compute here, when .load was summed up */
 	unsigned int	nr;		/* CPUs in .mask, 0: there is no home */
 	unsigned long	mask[];
 };
@@ -519,6 +523,18 @@ static bool cosched_runs_briefly(struct task_struct *p)
 	return (u64)READ_ONCE(p->cosched_run) << 10 < sysctl_sched_migration_cost / 2;
 }
 
+/*
+ * Has @p, which may run anywhere, run for so long since it slept that there is no end to wait for?
+ * As of the last tick.
+ */
+static bool cosched_runs_on(struct task_struct *p)
+{
+	/* data_race(): a torn read is a wrong guess, once. */
+	u32 now = data_race(p->cosched_charged) >> 10;
+
+	return now - READ_ONCE(p->cosched_slept) > COSCHED_RUN_MAX / 2;
+}
+
 /* How often a cluster is reviewed, in jiffies, and how often before the first verdict. */
 #define COSCHED_REVIEW_INTERVAL	max(HZ / 128, 1)
 #define COSCHED_REVIEWS		4
@@ -825,6 +841,35 @@ static unsigned long cosched_sum_load(const struct cpumask *span, const struct c
 	return sum;
 }
 
+/* The home that placement goes by. */
+static const struct cpumask *cosched_home_span(struct cosched_cluster *cl,
+					       struct cosched_home *home)
+{
+	return cosched_overruns(cl) ? cpu_online_mask : home_mask(home);
+}
+
+/* Is @p, running on @cpu, a stray there, and not soon gone? In an RCU read section. */
+static bool cosched_long_stray(struct task_struct *p, int cpu)
+{
+	struct cosched_cluster *cl = READ_ONCE(p->cosched);
+	struct cosched_home *home = cl ? rcu_dereference(cl->home) : NULL;
+
+	return home && home->nr && !cpumask_test_cpu(cpu, cosched_home_span(cl, home)) &&
+	       cosched_runs_on(p);
+}
+
+/* Does one run on any CPU of @home? */
+static bool cosched_has_long_strays(struct cosched_home *home)
+{
+	int cpu;
+
+	for_each_cpu(cpu, home_mask(home)) {
+		if (cosched_long_stray(rcu_dereference(cpu_rq(cpu)->curr), cpu))
+			return true;
+	}
+	return false;
+}
+
 /*
  * The least load that a CPU of home counts with: what a busy one has after 6 ms.
  * Who compares found home full, which its average may not know yet.
@@ -839,6 +884,7 @@ static unsigned long cosched_home_load(struct cosched_home *home, enum cosched_a
 	if (READ_ONCE(home->stamp[asker]) != now) {
 		load = cosched_sum_load(home_mask(home), NULL, asker, &nr);
 		WRITE_ONCE(home->load[asker], max(load, nr * COSCHED_HOME_LOAD_MIN));
+		WRITE_ONCE(home->strays, cosched_has_long_strays(home));
 		WRITE_ONCE(home->stamp[asker], now);
 	}
 	return READ_ONCE(home->load[asker]);
@@ -928,9 +974,12 @@ struct cosched_scan {
 	unsigned int	nr_scanned;
 	unsigned int	limit;		/* not more than that */
 	unsigned int	looks;		/* idle means durably so, and for that many looks */
+	bool		host;		/* a CPU that only a stray uses is of interest, too, */
+	int		stray;		/* and this is one, or -1 */
 };
 
-#define COSCHED_SCAN_INIT	{ .idle = -1, .rank = -1, .queue = -1, .limit = UINT_MAX }
+#define COSCHED_SCAN_INIT	\
+	{ .idle = -1, .rank = -1, .queue = -1, .limit = UINT_MAX, .stray = -1 }
 
 /* Rank of an idle CPU that no other can beat: same L2, same LLC, core idle. */
 #define COSCHED_RANK_BEST	7
@@ -942,14 +991,20 @@ static bool cosched_cpu_allowed(struct task_struct *p, int cpu)
 	       rcu_access_pointer(cpu_rq(cpu)->sd);
 }
 
+/* Has @cpu the capacity for @p, and its core nothing that must not run beside it? */
+static bool cosched_cpu_suits(struct task_struct *p, int cpu)
+{
+	if (sched_asym_cpucap_active() && !cosched_task_fits(p, cpu))
+		return false;
+	return sched_core_cookie_match(cpu_rq(cpu), p);
+}
+
 static bool cosched_cpu_idle(struct task_struct *p, int cpu)
 {
 	if (!available_idle_cpu(cpu) &&
 	    (!sched_idle_cpu(cpu) || cosched_asker(p) != COSCHED_ASKER_NORMAL))
 		return false;
-	if (sched_asym_cpucap_active() && !cosched_task_fits(p, cpu))
-		return false;
-	return sched_core_cookie_match(cpu_rq(cpu), p);
+	return cosched_cpu_suits(p, cpu);
 }
 
 /*
@@ -1060,6 +1115,9 @@ static void cosched_scan(struct task_struct *p, const struct cpumask *span,
 		if (s->idle >= 0)
 			continue;
 		nr_queued = READ_ONCE(rq->nr_running);
+		if (s->host && s->stray < 0 && nr_queued == 1 &&
+		    cosched_long_stray(rcu_dereference(rq->curr), cpu) && cosched_cpu_suits(p, cpu))
+			s->stray = cpu;
 		load = READ_ONCE(rq->cfs.avg.runnable_avg);
 		if (s->queue < 0 || nr_queued < s->nr_queued ||
 		    (nr_queued == s->nr_queued && load < s->load)) {
@@ -1139,13 +1197,6 @@ static bool cosched_judge_overrun(const struct cosched_review *r, u32 weights, b
 		return r->own > r->total && own > total && r->others < r->total / 4;
 	return r->own > r->total + r->total / 8 && own > total + total / 8 &&
 	       r->others < r->total / 8;
-}
-
-/* The home that placement goes by. */
-static const struct cpumask *cosched_home_span(struct cosched_cluster *cl,
-					       struct cosched_home *home)
-{
-	return cosched_overruns(cl) ? cpu_online_mask : home_mask(home);
 }
 
 /* The runnable average of @cl on those CPUs of @span that are, or are not, of @home. */
@@ -1551,6 +1602,7 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 		goto out;
 	}
 	s.looks = stays && !brief ? 1 : 0;
+	s.host = brief && !overrun && READ_ONCE(home->strays);
 	if (overrun) {
 		/* As many as those of home and of one domain outside; the nearest first. */
 		s.limit = home->nr + per_cpu(sd_llc_size, target);
@@ -1595,6 +1647,13 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 		goto out;
 	}
 
+	/* Who is at home goes before those who are not: cosched_goes_first(). */
+	if (s.stray >= 0) {
+		reason = COSCHED_HOME_STRAY;
+		cpu = s.stray;
+		goto out;
+	}
+
 	/* To wait for one of its own, briefly, costs less than to leave the data. */
 	waits = brief && cosched_home_busy(p, home);
 	if (waits && target_home && cosched_brief_wait(cl, target)) {
@@ -1618,7 +1677,10 @@ queue:
 	cpu = s.queue;
 	/* Who is forked or exec'ed stays for longer than who wakes up. */
 	longer = wakeup ? max(s.nr_queued, COSCHED_WARM_QUEUE) : 1;
-	warm = brief || (wakeup && cosched_woken_by_own(cl));
+	/* Beside strays that compute no CPU runs out of work, and takes one from a long queue. */
+	if (s.host)
+		longer = 0;
+	warm = !s.host && (brief || (wakeup && cosched_woken_by_own(cl)));
 	if (target_home && (warm || cpu_rq(target)->nr_running <= s.nr_queued + longer))
 		cpu = target;
 	else if (prev_home && cpu_rq(prev)->nr_running <= s.nr_queued)
@@ -1629,6 +1691,7 @@ out:
 	switch (reason) {
 	case COSCHED_HOME_IDLE:
 	case COSCHED_HOME_QUEUE:
+	case COSCHED_HOME_STRAY:
 		cosched_count(cl, COSCHED_WAKEUP_HOME);
 		break;
 	case COSCHED_STAY:
@@ -1641,6 +1704,32 @@ out:
 	}
 	trace_cosched_place(p, prev, cpu, reason);
 	return cpu;
+}
+
+/*
+ * @p, which runs briefly and is at home on @cpu, came to its run queue. Return: 2 if it goes
+ * before @curr, a stray that computes, running there; 1 if it goes before strays that wait, after
+ * @curr, one of its own; else 0, as if the balancer brought it here asleep, its dequeue delayed.
+ */
+int __cosched_goes_first(struct task_struct *p, struct task_struct *curr, int cpu)
+{
+	struct cosched_cluster *cl = p->cosched;
+	struct cosched_home *home;
+	int first = 0;
+
+	if (p->se.sched_delayed || !cosched_runs_briefly(p) || cosched_overruns(cl))
+		return 0;
+	rcu_read_lock();
+	home = rcu_dereference(cl->home);
+	if (!cpumask_test_cpu(cpu, home_mask(home)))
+		goto out;
+	if (curr->cosched != cl)
+		first = cosched_long_stray(curr, cpu) ? 2 : 0;
+	else if (READ_ONCE(home->strays))
+		first = cpu_rq(cpu)->cfs.h_nr_runnable > per_cpu_ptr(cl->cpu, cpu)->nr_runnable;
+out:
+	rcu_read_unlock();
+	return first;
 }
 
 /*

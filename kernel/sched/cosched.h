@@ -17,6 +17,7 @@ void __cosched_tick(struct task_struct *curr);
 int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_flags);
 int __cosched_can_migrate(struct task_struct *p, int src, int dst,
 			  enum cpu_idle_type idle, bool failed, bool active);
+int __cosched_goes_first(struct task_struct *p, struct task_struct *curr, int cpu);
 bool __cosched_detach(struct task_struct *p, int src, int dst, enum cpu_idle_type idle);
 bool __cosched_leaves_home(struct task_struct *p, int src, int dst);
 int cosched_waiting_cpu(struct task_struct *prev, int cpu);
@@ -63,6 +64,16 @@ cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_flags)
 }
 
 /*
+ * Does @p, new on @cpu, go before those that are not at home there? 2: before @curr, 1: before
+ * those that wait, 0: no.
+ */
+static inline int
+cosched_goes_first(struct task_struct *p, struct task_struct *curr, int cpu)
+{
+	return cosched_enabled() && p->cosched ? __cosched_goes_first(p, curr, cpu) : 0;
+}
+
+/*
  * May the balancer move @p from @src to @dst? 1: yes, and never cache hot;
  * 0: no; negative: no opinion. @idle: whether @dst is idle, newly or for longer;
  * @failed: balancing has failed too often to be choosy; @active: @p is to be
@@ -103,6 +114,12 @@ static inline int
 cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_flags)
 {
 	return -1;
+}
+
+static inline int
+cosched_goes_first(struct task_struct *p, struct task_struct *curr, int cpu)
+{
+	return 0;
 }
 
 static inline int cosched_can_migrate(struct task_struct *p, int src, int dst,

@@ -177,7 +177,7 @@ static bool far_away(const struct ru_gang *g, int cpu)
 
 static void work(struct ru_gang *g, struct ru_worker *w, int nr)
 {
-	uint64_t last, t, ran = 0, burst;
+	uint64_t last, t, us, ran = 0, burst;
 	uint32_t seed = 2654435761u * (nr + 1);
 	int cpu, last_cpu;
 
@@ -217,7 +217,10 @@ static void work(struct ru_gang *g, struct ru_worker *w, int nr)
 		last = t;
 		last_cpu = cpu;
 		if (w->busy_us && ran >= burst * 1000) {
-			nap(varied(w->sleep_us, &seed));
+			us = varied(w->sleep_us, &seed);
+			t = ru_now();
+			nap(us);
+			w->late += ru_now() - t > us * 1000 + RU_GAP_NS;
 			w->cycles++;
 			ran = 0;
 			burst = varied(w->busy_us, &seed);

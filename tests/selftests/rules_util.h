@@ -70,6 +70,7 @@ struct ru_worker {
 	volatile int cpu;
 	volatile uint64_t beat;			/* last time it ran */
 	volatile uint64_t cycles;		/* sleeps so far */
+	volatile uint64_t late;			/* of these, ran RU_GAP_NS late or later */
 	volatile uint64_t ran_ns[RU_CPUS];
 	volatile int nr_intervals;
 	struct ru_interval interval[RU_INTERVALS];

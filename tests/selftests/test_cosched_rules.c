@@ -101,9 +101,9 @@ static double placed_to(const struct seen *s, const char *reason, const cpu_set_
 
 static void show(const struct seen *s)
 {
-	cs_diag("%d placements: home_idle %.1f%% home_queue %.1f%% spill %.1f%% overflow %.1f%% stay %.1f%%",
-		s->placed, placed(s, "home_idle"), placed(s, "home_queue"), placed(s, "spill"),
-		placed(s, "overflow"), placed(s, "stay"));
+	cs_diag("%d placements: home_idle %.1f%% home_queue %.1f%% home_stray %.1f%% spill %.1f%% overflow %.1f%% stay %.1f%%",
+		s->placed, placed(s, "home_idle"), placed(s, "home_queue"), placed(s, "home_stray"),
+		placed(s, "spill"), placed(s, "overflow"), placed(s, "stay"));
 }
 
 static cpu_set_t outside_of(const cpu_set_t *home)
@@ -560,6 +560,100 @@ static void rule3_woken_by_own(const char *top)
 	REQUIRE(there >= n, "only %d of %d woke up there", there, n);
 	REQUIRE(there == ru_count(&trace, g, "cosched_place", NULL),
 		"those whom one of their own wakes are dealt out over home");
+}
+
+/* @n for each CPU of home that run briefly, in a cluster below @top; all CPUs outside are busy. */
+static struct ru_gang *brief_at_home(const char *top, int n, unsigned int busy_us,
+				     unsigned int sleep_us)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[0], rest = outside_of(&home);
+	struct ru_gang *g;
+	char cg[512];
+
+	cs_mkdir(cg, top, "a");
+	ru_prefer(cg, &home);
+	block(&rest, 2);
+	g = ru_gang(&(struct ru_gang_opts){
+		.n = n * CPU_COUNT(&home), .cg = cg, .start = home,
+		.busy_us = busy_us, .sleep_us = sleep_us });
+	ru_allow(g, &topo->online);
+	cs_sleep_ms(SETTLE_MS);
+	return g;
+}
+
+/* Another cluster's, that never sleep and may not leave: one on each CPU of that home. */
+static struct ru_gang *strays_at_home(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	struct ru_gang *strays;
+	char cg[512];
+
+	cs_mkdir(cg, top, "b");
+	ru_prefer(cg, &topo->llc[1]);
+	strays = ru_gang(&(struct ru_gang_opts){
+		.n = CPU_COUNT(&topo->llc[0]), .cg = cg, .start = topo->llc[0], .one_each = true });
+	cs_sleep_ms(SETTLE_MS);
+	return strays;
+}
+
+/* How often the workers of @g slept, *@late: and did not run within a millisecond of its end. */
+static uint64_t cycles(const struct ru_gang *g, uint64_t *late)
+{
+	uint64_t sum = 0;
+	int i;
+
+	*late = 0;
+	for (i = 0; i < g->n; i++) {
+		sum += g->w[i].cycles;
+		*late += g->w[i].late;
+	}
+	return sum;
+}
+
+/*
+ * Who runs briefly at home does not wait for the slices of strays, which are there because nobody
+ * needed the CPU.
+ */
+static void rule3_before_strays(const char *top)
+{
+	struct ru_gang *g = brief_at_home(top, 2, 100, 2000), *strays = strays_at_home(top);
+	uint64_t before, runs, late_before, late, since;
+	struct ru_mark mark;
+	struct seen s;
+	double left;
+
+	ru_mark(strays, &mark);
+	before = cycles(g, &late_before);
+	since = ru_now();
+	s = watch(g, 400);
+	since = ru_now() - since;
+	runs = cycles(g, &late) - before;
+	late -= late_before;
+	left = percent(ru_ran(strays, &mark, &ru_topo()->llc[0]), (double)strays->n * since);
+	show(&s);
+	cs_diag("%llu of %llu runs late; strays have %.1f%% of the CPU time",
+		(unsigned long long)late, (unsigned long long)runs, left);
+	REQUIRE(placed(&s, "home_stray") >= 60, "wakeups do not go to the CPUs of strays");
+	REQUIRE(percent(late, runs) <= 2, "those at home wait for strays");
+	REQUIRE(left >= 75, "strays do not have what the others leave");
+}
+
+/* However many are at home, and however often they wake up: strays have a share of the CPU. */
+static void rule3_share_of_strays(const char *top)
+{
+	struct ru_gang *strays;
+	cpu_set_t home = ru_topo()->llc[0];
+	struct ru_mark mark;
+	double share;
+
+	ru_allow(brief_at_home(top, 4, 200, 1), &home);
+	strays = strays_at_home(top);
+	ru_mark(strays, &mark);
+	cs_sleep_ms(400);
+	share = percent(ru_ran(strays, &mark, &home), 400.0 * MS * strays->n);
+	cs_diag("%.1f%% of the CPU time for one stray beside four at home", share);
+	REQUIRE(share >= 20, "strays starve");
 }
 
 /* A stray whose own CPU is idle stays there while home has no idle CPU. */
@@ -1735,6 +1829,8 @@ int main(int argc, char **argv)
 		TEST(rule3_queue_where_warm),
 		TEST(rule3_long_queue_where_warm),
 		TEST(rule3_woken_by_own),
+		TEST(rule3_before_strays),
+		TEST(rule3_share_of_strays),
 		TEST(rule3_stray_stays),
 		TEST(rule4_loaded_home),
 		TEST(rule4_equal_load),

@@ -12,6 +12,7 @@
 #define COSCHED_PLACE_REASONS				\
 	EM(COSCHED_HOME_IDLE,	"home_idle")		\
 	EM(COSCHED_HOME_QUEUE,	"home_queue")		\
+	EM(COSCHED_HOME_STRAY,	"home_stray")		\
 	EM(COSCHED_STAY,	"stay")			\
 	EM(COSCHED_SPILL,	"spill")		\
 	EMe(COSCHED_OVERFLOW,	"overflow")
