@@ -639,7 +639,7 @@ static void rule3_before_strays(const char *top)
 	REQUIRE(left >= 75, "strays do not have what the others leave");
 }
 
-/* However many are at home, and however often they wake up: strays have a share of the CPU. */
+/* However many are at home, and however often they wake up: a stray has its share, and no more. */
 static void rule3_share_of_strays(const char *top)
 {
 	struct ru_gang *strays;
@@ -654,6 +654,7 @@ static void rule3_share_of_strays(const char *top)
 	share = percent(ru_ran(strays, &mark, &home), 400.0 * MS * strays->n);
 	cs_diag("%.1f%% of the CPU time for one stray beside four at home", share);
 	REQUIRE(share >= 20, "strays starve");
+	REQUIRE(share <= 30, "those at home have less than their share");
 }
 
 /* A stray whose own CPU is idle stays there while home has no idle CPU. */
