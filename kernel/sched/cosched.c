@@ -71,7 +71,8 @@
  * tick: cosched_tick(). A running stray returns when a home CPU is durably
  *	idle, else it swaps places with a task that runs at home without being
  *	at home there, or goes to a shorter queue at home than its own, where home
- *	is no dearer then. A task whose CPU others wait for leaves it for a durably
+ *	is no dearer then. Unless it swaps, it takes along those of its cluster
+ *	that wait beside it. A task whose CPU others wait for leaves it for a durably
  *	idle one, of a cheaper domain if it is at home now, or that nobody has used
  *	for four looks, or more by the ratio of the weights. The balancer would do
  *	that too, only later: it waits for utilisation, which takes 100 ms to grow,
@@ -2090,6 +2091,78 @@ static int cosched_way_out(struct task_struct *p, struct cosched_cluster *cl,
 				  COSCHED_CROWDED : COSCHED_CROWDED_STRAY, 0, &reason);
 }
 
+/* With two locks held: a few us, if none of them is in the cache. */
+#define COSCHED_ALONG_LOOKS		128U
+
+/* Moves up to @nr of those of @cl that wait on @src to @cpu, and says how many it did. */
+static unsigned int cosched_move_waiting(struct cosched_cluster *cl, int src, int cpu,
+					 unsigned int nr)
+{
+	struct rq *src_rq = cpu_rq(src), *dst_rq = cpu_rq(cpu);
+	unsigned int looks = COSCHED_ALONG_LOOKS, moved = 0;
+	struct task_struct *p, *next;
+
+	lockdep_assert_rq_held(src_rq);
+	lockdep_assert_rq_held(dst_rq);
+
+	/* The last ones ran least recently. */
+	list_for_each_entry_safe_reverse(p, next, &src_rq->cfs_tasks, se.group_node) {
+		if (moved == nr || !looks--)
+			break;
+		if (p->cosched != cl || task_on_cpu(src_rq, p) || p->se.sched_delayed ||
+		    is_migration_disabled(p) || !cosched_cpu_allowed(p, cpu) ||
+		    (sched_asym_cpucap_active() && !cosched_task_fits(p, cpu)))
+			continue;
+		deactivate_task(src_rq, p, DEQUEUE_NOCLOCK);
+		set_task_cpu(p, cpu);
+		activate_task(dst_rq, p, ENQUEUE_NOCLOCK);
+		wakeup_preempt(dst_rq, p, 0);
+		trace_cosched_return(p, src, cpu);
+		moved++;
+	}
+	return moved;
+}
+
+/*
+ * Who goes home from a queue takes along those of its cluster that wait there, while home has
+ * the shorter queues. Each would only find out when it runs for a tick, after the slices of all
+ * others: a hundred tasks that woke up at once and left for a domain that was idle then stood in
+ * the way of those at home there for 100 ms when these had work, and do for 25.
+ */
+static void cosched_take_along(struct cosched_cluster *cl, int src)
+{
+	struct rq *dst_rq, *src_rq = cpu_rq(src);
+	unsigned int nr, moved = 1;
+	struct cosched_home *home;
+	int cpu;
+
+	rcu_read_lock();
+	home = rcu_dereference(cl->home);
+	if (!home->nr || cpumask_test_cpu(src, cosched_home_span(cl, home)))
+		goto out;
+	for_each_cpu_wrap(cpu, home_mask(home), cpumask_nth(src % home->nr, home_mask(home))) {
+		if (!moved || !READ_ONCE(per_cpu_ptr(cl->cpu, src)->nr_runnable))
+			break;
+		dst_rq = cpu_rq(cpu);
+		if (READ_ONCE(src_rq->nr_running) < READ_ONCE(dst_rq->nr_running) + 2)
+			continue;
+		local_irq_disable();
+		double_rq_lock(src_rq, dst_rq);
+		if (src_rq->nr_running >= dst_rq->nr_running + 2) {
+			update_rq_clock(src_rq);
+			update_rq_clock(dst_rq);
+			/* Half of the difference, shared among home's CPUs. */
+			nr = (src_rq->nr_running - dst_rq->nr_running) / (2 * home->nr);
+			moved = cosched_move_waiting(cl, src, cpu, max(nr, 1U));
+			atomic64_add(moved, &cl->events[COSCHED_STRAY_RETURNED]);
+		}
+		double_rq_unlock(src_rq, dst_rq);
+		local_irq_enable();
+	}
+out:
+	rcu_read_unlock();
+}
+
 /*
  * Runs in the task itself on its return to user mode, where it may sleep: all
  * moves are done by the stopper threads of the CPUs involved.
@@ -2146,6 +2219,7 @@ static void cosched_move_work(struct callback_head *work)
 		} else {
 			atomic64_inc(&cl->events[COSCHED_STRAY_RETURNED]);
 			trace_cosched_return(p, src, dst);
+			cosched_take_along(cl, src);
 		}
 	}
 	cosched_cluster_put(cl);

@@ -1042,6 +1042,51 @@ static void rule6_shorter_queue(const char *top)
 	REQUIRE(ru_moves_into(&trace, g, &rest) <= 1, "it left its home again");
 }
 
+/*
+ * Many strays wait on one CPU with many others, each of which has its slice before it is the next
+ * one's turn: the first to come home takes along those that wait.
+ */
+static void rule6_together(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[0], rest = outside_of(&home), start = ru_first(&rest, 1);
+	int n = 4 * CPU_COUNT(&home), returns = 0, soon = 0;
+	cpu_set_t both = ru_or(&home, &start);
+	struct ru_trace trace;
+
+	block(&home, 1);
+	block(&start, 2 * n);
+	/* The balancer may take many at once before they have a home. Then again. */
+	for (int tries = 0; tries < 8 && returns * 4 < n * 3; tries++) {
+		struct ru_gang *g = ru_gang(&(struct ru_gang_opts){
+			.n = n, .cg = top, .start = start });
+		uint64_t first = 0;
+
+		cs_sleep_ms(SETTLE_MS);
+		ru_trace_start();
+		ru_allow(g, &both);
+		ru_prefer(top, &home);
+		cs_sleep_ms(200);
+		ru_trace_stop(&trace);
+		returns = soon = 0;
+		for (int i = 0; i < trace.n; i++) {
+			const struct ru_event *e = &trace.event[i];
+
+			if (strcmp(e->name, "cosched_return") || !ru_member(g, e->pid))
+				continue;
+			if (!returns++)
+				first = e->ns;
+			soon += e->ns - first < 5 * MS;
+		}
+		cs_diag("%d of %d returned, %d of these in 5 ms; %d left home", returns, n, soon,
+			ru_moves_into(&trace, g, &rest));
+		REQUIRE(ru_moves_into(&trace, g, &rest) <= 1, "they left their home again");
+		ru_end(g);
+		cs_write(top, "cosched.cpus_preferred", "");
+	}
+	REQUIRE(soon * 4 >= n * 3, "strays that wait beside one that returns stay where they are");
+}
+
 /* Two clusters, each on the other's full home: swapped. */
 static void rule6_swap(const char *top)
 {
@@ -1843,6 +1888,7 @@ int main(int argc, char **argv)
 		TEST(rule6_stray_returns),
 		TEST(rule6_not_for_a_moment),
 		TEST(rule6_shorter_queue),
+		TEST(rule6_together),
 		TEST(rule6_swap),
 		TEST(rule6_no_swap_to_wait),
 		TEST(rule7_no_cpu_idle_while_threads_wait),

@@ -15,7 +15,7 @@ type Stat struct {
 	WakeupsHome       uint64 `json:"wakeups_home"`       // placed at home
 	WakeupsSpilled    uint64 `json:"wakeups_spilled"`    // to an idle CPU outside
 	WakeupsOverflowed uint64 `json:"wakeups_overflowed"` // outside by rule 4
-	StraysReturned    uint64 `json:"strays_returned"`    // running strays moved home
+	StraysReturned    uint64 `json:"strays_returned"`    // strays moved home
 	StraysSwapped     uint64 `json:"strays_swapped"`     // exchanged between homes
 	TasksPushed       uint64 `json:"tasks_pushed"`       // out of a crowded home, running, to a CPU idle for long
 	TasksPulled       uint64 `json:"tasks_pulled"`       // out of home, by the balancer

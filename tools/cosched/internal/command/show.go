@@ -173,7 +173,7 @@ interrupted.
   WAKEUPS   placed at home
   SPILLED   wakeups placed on an idle CPU outside
   OVERFLOW  wakeups queued outside, where that was cheaper
-  RETURNED  running strays moved home
+  RETURNED  strays moved home
   SWAPPED   running strays that changed places
   PUSHED    running tasks moved to a CPU outside that was durably idle
   PULLED    tasks that the balancer took out of home

@@ -462,7 +462,7 @@ func (v *view) drawHelp(c canvas) {
 		"",
 		"CPUS   CPU time per second     HOME%  share of it at home     THR  threads",
 		"SPILL  wakeups placed outside, on an idle CPU or in a shorter queue, a second",
-		"RET    running strays moved home or swapped, a second",
+		"RET    strays moved home or swapped, a second",
 		"",
 		"On the right, LLC domains: the share of its CPUs that the cluster runs on,",
 		"  "+ramp+"  up to all of them; _ home that is not used; . neither.",
