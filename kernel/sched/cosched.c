@@ -619,9 +619,55 @@ static void cosched_mark_active(struct cosched_cluster *cl, int cpu)
 		cpumask_set_cpu(cpu, to_cpumask(cl->active));
 }
 
+/* The home that placement goes by. */
+static const struct cpumask *cosched_home_span(struct cosched_cluster *cl,
+					       struct cosched_home *home)
+{
+	return cosched_overruns(cl) ? cpu_online_mask : home_mask(home);
+}
+
+/* Is @p, running on @cpu, a stray there, and not soon gone? In an RCU read section. */
+static bool cosched_long_stray(struct task_struct *p, int cpu)
+{
+	struct cosched_cluster *cl = READ_ONCE(p->cosched);
+	struct cosched_home *home = cl ? rcu_dereference(cl->home) : NULL;
+
+	return home && home->nr && !cpumask_test_cpu(cpu, cosched_home_span(cl, home)) &&
+	       cosched_runs_on(p);
+}
+
+/*
+ * Does @p, new on @rq, go before those that are not at home there? If it runs briefly and is.
+ * Return: 2 if it goes before a stray that computes, which runs there; 1 if it goes before strays
+ * that wait, after the running one of its own; else 0.
+ */
+static int cosched_goes_first(struct rq *rq, struct task_struct *p)
+{
+	struct cosched_cluster *cl = p->cosched;
+	struct cosched_home *home;
+	struct task_struct *curr;
+	int first = 0;
+
+	if (!cosched_runs_briefly(p) || cosched_overruns(cl))
+		return 0;
+	rcu_read_lock();
+	curr = rcu_dereference(rq->curr);
+	home = rcu_dereference(cl->home);
+	if (!cpumask_test_cpu(cpu_of(rq), home_mask(home)))
+		goto out;
+	if (curr->cosched != cl)
+		first = cosched_long_stray(curr, cpu_of(rq)) ? 2 : 0;
+	else if (READ_ONCE(home->strays))
+		first = rq->cfs.h_nr_runnable > per_cpu_ptr(cl->cpu, cpu_of(rq))->nr_runnable;
+out:
+	rcu_read_unlock();
+	return first;
+}
+
 void __cosched_enqueue(struct rq *rq, struct task_struct *p)
 {
 	struct cosched_cpu *cc = per_cpu_ptr(p->cosched->cpu, cpu_of(rq));
+	int first;
 
 	lockdep_assert_rq_held(rq);
 	if (p->cosched_queued || !cosched_counts(p))
@@ -635,6 +681,11 @@ void __cosched_enqueue(struct rq *rq, struct task_struct *p)
 	/* What it ran in another class, or before it was in a cluster: rarely any. */
 	if (p->cosched_charged != p->se.sum_exec_runtime)
 		p->cosched_charged = p->se.sum_exec_runtime;
+
+	/* Here, and not where wakeups preempt, so that those of no cluster need not ask. */
+	first = cosched_goes_first(rq, p);
+	if (first)
+		cosched_put_first(rq, p, first > 1);
 }
 
 void __cosched_dequeue(struct rq *rq, struct task_struct *p)
@@ -840,23 +891,6 @@ static unsigned long cosched_sum_load(const struct cpumask *span, const struct c
 		(*nr)++;
 	}
 	return sum;
-}
-
-/* The home that placement goes by. */
-static const struct cpumask *cosched_home_span(struct cosched_cluster *cl,
-					       struct cosched_home *home)
-{
-	return cosched_overruns(cl) ? cpu_online_mask : home_mask(home);
-}
-
-/* Is @p, running on @cpu, a stray there, and not soon gone? In an RCU read section. */
-static bool cosched_long_stray(struct task_struct *p, int cpu)
-{
-	struct cosched_cluster *cl = READ_ONCE(p->cosched);
-	struct cosched_home *home = cl ? rcu_dereference(cl->home) : NULL;
-
-	return home && home->nr && !cpumask_test_cpu(cpu, cosched_home_span(cl, home)) &&
-	       cosched_runs_on(p);
 }
 
 /* Does one run on any CPU of @home? */
@@ -1705,32 +1739,6 @@ out:
 	}
 	trace_cosched_place(p, prev, cpu, reason);
 	return cpu;
-}
-
-/*
- * @p, which runs briefly and is at home on @cpu, came to its run queue. Return: 2 if it goes
- * before @curr, a stray that computes, running there; 1 if it goes before strays that wait, after
- * @curr, one of its own; else 0, as if the balancer brought it here asleep, its dequeue delayed.
- */
-int __cosched_goes_first(struct task_struct *p, struct task_struct *curr, int cpu)
-{
-	struct cosched_cluster *cl = p->cosched;
-	struct cosched_home *home;
-	int first = 0;
-
-	if (p->se.sched_delayed || !cosched_runs_briefly(p) || cosched_overruns(cl))
-		return 0;
-	rcu_read_lock();
-	home = rcu_dereference(cl->home);
-	if (!cpumask_test_cpu(cpu, home_mask(home)))
-		goto out;
-	if (curr->cosched != cl)
-		first = cosched_long_stray(curr, cpu) ? 2 : 0;
-	else if (READ_ONCE(home->strays))
-		first = cpu_rq(cpu)->cfs.h_nr_runnable > per_cpu_ptr(cl->cpu, cpu)->nr_runnable;
-out:
-	rcu_read_unlock();
-	return first;
 }
 
 /*

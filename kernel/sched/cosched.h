@@ -17,13 +17,13 @@ void __cosched_tick(struct task_struct *curr);
 int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_flags);
 int __cosched_can_migrate(struct task_struct *p, int src, int dst,
 			  enum cpu_idle_type idle, bool failed, bool active);
-int __cosched_goes_first(struct task_struct *p, struct task_struct *curr, int cpu);
 bool __cosched_detach(struct task_struct *p, int src, int dst, enum cpu_idle_type idle);
 bool __cosched_leaves_home(struct task_struct *p, int src, int dst);
 int cosched_waiting_cpu(struct task_struct *prev, int cpu);
 void cosched_sched_fork(struct task_struct *p);
 void cosched_update_llc(int cpu, int llc_id);
 bool cosched_task_fits(struct task_struct *p, int cpu);
+void cosched_put_first(struct rq *rq, struct task_struct *p, bool preempt);
 
 /* @p was enqueued on @rq. */
 static inline void cosched_enqueue(struct rq *rq, struct task_struct *p)
@@ -61,16 +61,6 @@ cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_flags)
 	if (cosched_enabled() && p->cosched)
 		return __cosched_select_cpu(p, prev, target, wake_flags);
 	return -1;
-}
-
-/*
- * Does @p, new on @cpu, go before those that are not at home there? 2: before @curr, 1: before
- * those that wait, 0: no.
- */
-static inline int
-cosched_goes_first(struct task_struct *p, struct task_struct *curr, int cpu)
-{
-	return cosched_enabled() && p->cosched ? __cosched_goes_first(p, curr, cpu) : 0;
 }
 
 /*
@@ -114,12 +104,6 @@ static inline int
 cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_flags)
 {
 	return -1;
-}
-
-static inline int
-cosched_goes_first(struct task_struct *p, struct task_struct *curr, int cpu)
-{
-	return 0;
 }
 
 static inline int cosched_can_migrate(struct task_struct *p, int src, int dst,
