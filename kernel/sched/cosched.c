@@ -76,7 +76,7 @@
  *	idle one, of a cheaper domain if it is at home now, or that nobody has used
  *	for four looks, or more by the ratio of the weights. The balancer would do
  *	that too, only later: it waits for utilisation, which takes 100 ms to grow,
- *	and longer still after a while with nothing to do. All of this needs stopper
+ *	and longer still after a while with nothing to do. To move who runs needs stopper
  *	threads, so the work is done by the task itself in a task work when it next
  *	returns to user mode.
  *
@@ -145,6 +145,8 @@
  *
  * struct cosched_cpu is protected by its CPU's rq lock, except events[], which
  * only that CPU touches with interrupts off, and racy reads for statistics.
+ *
+ * Tasks that wait are moved under the rq locks of both CPUs, by double_rq_lock().
  *
  * Lock order: cpus_read_lock > cosched_mutex > sched_domains_mutex,
  * cosched_mutex > p->pi_lock > rq->lock.
@@ -2119,6 +2121,7 @@ static unsigned int cosched_move_waiting(struct cosched_cluster *cl, int src, in
 			break;
 		if (p->cosched != cl || task_on_cpu(src_rq, p) || p->se.sched_delayed ||
 		    is_migration_disabled(p) || !cosched_cpu_allowed(p, cpu) ||
+		    !cosched_cookie_fits(p, cpu, false) ||
 		    (sched_asym_cpucap_active() && !cosched_task_fits(p, cpu)))
 			continue;
 		deactivate_task(src_rq, p, DEQUEUE_NOCLOCK);
@@ -2172,8 +2175,8 @@ out:
 }
 
 /*
- * Runs in the task itself on its return to user mode, where it may sleep: all
- * moves are done by the stopper threads of the CPUs involved.
+ * Runs in the task itself on its return to user mode, where it may sleep: those that
+ * run are moved by the stopper threads of the CPUs involved.
  */
 static void cosched_move_work(struct callback_head *work)
 {
