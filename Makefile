@@ -13,7 +13,9 @@ COSLAB := bin/coslab
 # Where the C library is installed, and bin/cosched looks for what it preloads.
 prefix ?= /usr/local
 libdir ?= $(prefix)/lib
-BASE ?= 6.12
+# Linux version that kernels are built of
+BASE ?= $(or $(COSCHED_BASE),6.12)
+export COSCHED_BASE := $(BASE)
 VARIANT ?= test
 SUITE ?= standard
 SUITES := $(notdir $(basename $(wildcard tools/cosched/internal/bench/suites/*.json)))
@@ -73,9 +75,9 @@ screenshots: ## take the documentation's pictures of cosched top, in tmux
 	@cd tools/cosched && COSCHED_SCREENSHOTS=$(CURDIR)/Documentation/admin-guide $(GO) test -count=1 -run TestTerminal ./internal/command
 
 .PHONY: kernel
-kernel: coslab ## build the kernel; VARIANT=test|vanilla|off|debug|integration|large|all, BASE=6.12
+kernel: coslab ## build the kernel; VARIANT=test|vanilla|off|debug|integration|large|all, BASE=6.12|7.3
 	@$(if $(filter integration all,$(VARIANT)),tools/setup.sh --integration)
-	@$(COSLAB) kernel --base $(BASE) --variant $(VARIANT)
+	@$(COSLAB) kernel --variant $(VARIANT)
 
 .PHONY: lab
 lab: coslab ## build QEMU with parallel virtual time, for exact and repeatable guests
@@ -96,39 +98,39 @@ detect-cost: coslab ## measure from outside what cosched detect costs a program,
 
 .PHONY: bench-quick
 bench-quick: coslab ## measure placement policies on machine models, three workloads; results in out/bench/quick
-	@$(COSLAB) bench --base $(BASE) --suite quick --out out/bench/quick
+	@$(COSLAB) bench --suite quick --out out/bench/quick
 
 .PHONY: bench
 bench: coslab ## the same with the standard suite, or SUITE=NAME; results in out/bench/SUITE
-	@$(COSLAB) bench --base $(BASE) --suite $(SUITE) --out out/bench/$(SUITE)
+	@$(COSLAB) bench --suite $(SUITE) --out out/bench/$(SUITE)
 
 .PHONY: bench-all
 bench-all: coslab ## the same with every suite: hours
-	@for suite in $(SUITES); do $(COSLAB) bench --base $(BASE) --suite $$suite --out out/bench/$$suite || exit; done
+	@for suite in $(SUITES); do $(COSLAB) bench --suite $$suite --out out/bench/$$suite || exit; done
 
 .PHONY: lint
 lint: coslab ## check style and types: checkpatch, sparse, gofmt, vet, staticcheck, shellcheck
-	@$(COSLAB) lint --base $(BASE)
+	@$(COSLAB) lint
 
 .PHONY: matrix
 matrix: coslab ## compile kernel/sched and kernel/cgroup in many configurations
-	@$(COSLAB) matrix --base $(BASE)
+	@$(COSLAB) matrix
 
 .PHONY: test-long
 test-long: coslab ## all of test, placement with five seeds, automatic homes for longer, and races of real parallelism
 	@tools/setup.sh --long
-	@COSCHED_LONG=1 $(COSLAB) test --base $(BASE) $(if $(RUN),--run '$(RUN)')
+	@COSCHED_LONG=1 $(COSLAB) test $(if $(RUN),--run '$(RUN)')
 
 .PHONY: test-integration
 test-integration: coslab ## tests with real systemd, libcgroup and container runtimes in guests of Debian
 	@tools/setup.sh --integration
-	@$(COSLAB) test --integration --base $(BASE) $(if $(RUN),--run '$(RUN)')
+	@$(COSLAB) test --integration $(if $(RUN),--run '$(RUN)')
 
 .PHONY: containers-table
 containers-table: coslab ## write into the documentation what works with which container runtime
 	@tools/setup.sh --integration
-	@COSCHED_TABLE=1 $(COSLAB) test --integration --base $(BASE) --run Containers
+	@COSCHED_TABLE=1 $(COSLAB) test --integration --run Containers
 
 .PHONY: test
 test: coslab ## everything above and the tests, in guests too; RUN=REGEXP for some
-	@$(COSLAB) test --base $(BASE) $(if $(RUN),--run '$(RUN)')
+	@$(COSLAB) test $(if $(RUN),--run '$(RUN)')

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"cosched.io/cosched/internal/kbuild"
 	"cosched.io/cosched/internal/vm"
 )
 
@@ -34,7 +35,7 @@ func TestGuestOutputAndStatus(t *testing.T) {
 	if string(res.Stderr) != "to stderr\n" {
 		t.Errorf("stderr is %q", res.Stderr)
 	}
-	if !strings.Contains(res.Console, "Linux version 6.12") || strings.Contains(res.Console, "to std") {
+	if !strings.Contains(res.Console, "Linux version "+kbuild.Base()) || strings.Contains(res.Console, "to std") {
 		t.Errorf("the console is not the kernel's alone:\n%s", res.Console)
 	}
 }

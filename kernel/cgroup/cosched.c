@@ -320,7 +320,7 @@ static unsigned int cosched_auto_cpus(struct cosched_automatic *a)
 		struct cosched_css *asker;
 
 		nr++;
-		if (!READ_ONCE(pos->cgroup->nr_populated_csets))
+		if (!cgroup_has_tasks(pos->cgroup))
 			continue;
 		asker = cosched_asker_of(css_cosched(cgroup_e_css(pos->cgroup,
 								  &cosched_cgrp_subsys)));

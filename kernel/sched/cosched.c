@@ -1582,8 +1582,8 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	struct cosched_home *home;
 
 	lockdep_assert_held(&p->pi_lock);
+	guard(rcu)();
 
-	/* The caller's RCU section; interrupts are off on all paths here. */
 	home = rcu_dereference(cl->home);
 	if (!home->nr || !cpumask_intersects(home_mask(home), p->cpus_ptr))
 		return -1;
@@ -1893,7 +1893,7 @@ static bool cosched_crowded(struct rq *rq, struct task_struct *p)
 	int nr = READ_ONCE(rq->cfs.h_nr_runnable);
 
 	if (nr > 1 && cosched_asker(p) == COSCHED_ASKER_NORMAL)
-		nr -= READ_ONCE(rq->cfs.idle_h_nr_running);
+		nr -= cfs_nr_idle_class(&rq->cfs);
 	return nr > 1;
 }
 

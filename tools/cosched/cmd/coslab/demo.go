@@ -37,7 +37,7 @@ options:
 
 func runDemo(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("coslab demo", flag.ContinueOnError)
-	base := fs.String("base", kbuild.DefaultBase, "Linux `version` to build on")
+	base := fs.String("base", kbuild.Base(), "Linux `version` to build on")
 	kernel := fs.String("kernel", "test", "kernel `variant`, built if need be, or the path of a bzImage")
 	asJSON := fs.Bool("json", false, "print the result as JSON on standard output, and the rest on standard error")
 	timeout := fs.Duration("timeout", 5*time.Minute, "give up after this `time`, once the kernel is built")

@@ -17,7 +17,7 @@ func init() {
 
 func runKernel(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("coslab kernel", flag.ContinueOnError)
-	base := fs.String("base", kbuild.DefaultBase, "Linux `version` to build on")
+	base := fs.String("base", kbuild.Base(), "Linux `version` to build on")
 	variant := fs.String("variant", "test", "kernel `variants`, comma-separated, or all")
 	prepare := fs.Bool("prepare", false, "only bring the patched source tree up to date, and print where it is")
 	asJSON := fs.Bool("json", false, "print what was built as JSON on standard output")

@@ -26,8 +26,8 @@ func init() {
 const testUsage = `usage: coslab test [OPTIONS]
 
 Runs everything that make test runs, tells of each as it ends, and ends with a
-line "N passed, N failed". Names are lint/..., matrix/..., qemu, kernel/VARIANT, and
-PACKAGE/TestName for tests in Go.
+line "N passed, N failed". Names are lint/..., matrix/..., linux-BASE/..., qemu,
+kernel/VARIANT, and PACKAGE/TestName for tests in Go.
 
 options:
 `
@@ -47,7 +47,7 @@ const goTestTimeout = 100 * time.Minute
 
 func runTest(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("coslab test", flag.ContinueOnError)
-	base := fs.String("base", kbuild.DefaultBase, "Linux `version` to test on")
+	base := fs.String("base", kbuild.Base(), "Linux `version` to test on")
 	pattern := fs.String("run", "", "only checks, kernels and Go tests whose name matches this `regexp`; Go tests\nare matched by the name of the top-level function alone")
 	integration := fs.Bool("integration", false, "instead, the tests with real software in guests of Debian: kernel/integration,\nimage/SUITE, contrib/NAME and tests/TestIntegration...; --run then matches what follows that")
 	fs.Usage = func() {
@@ -66,6 +66,10 @@ func runTest(ctx context.Context, args []string) error {
 		return err
 	}
 	o := kbuild.Options{Root: root, Base: *base, Out: os.Stderr}
+	// For the tests in Go, which build what they boot.
+	if err := os.Setenv(kbuild.BaseEnv, *base); err != nil {
+		return err
+	}
 	if *integration {
 		return runIntegration(ctx, o, *pattern)
 	}
@@ -75,6 +79,11 @@ func runTest(ctx context.Context, args []string) error {
 		return err
 	}
 	checks = append(checks, matrix...)
+	others, err := otherBaseChecks(o)
+	if err != nil {
+		return err
+	}
+	checks = append(checks, others...)
 	checks = append(checks, check{"qemu", func(ctx context.Context) error {
 		_, err := kbuild.BuildQEMU(ctx, o)
 		return err

@@ -51,7 +51,7 @@ func runVM(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("coslab vm", flag.ContinueOnError)
 	preset := fs.String("preset", "demo", "the guest's topology, by `name` (see coslab presets)")
 	kernel := fs.String("kernel", "test", "kernel `variant`, built if need be, or the path of a bzImage")
-	base := fs.String("base", kbuild.DefaultBase, "Linux `version` of the variant")
+	base := fs.String("base", kbuild.Base(), "Linux `version` of the variant")
 	topo := fs.String("topology", "", "instead of a preset: `SOCKETS,DIES,CORES,THREADS[,NODES[,DISTANCE]]`")
 	memory := fs.Int("memory", 0, "`MiB` of memory (default: 1024 and 16 for each CPU)")
 	online := fs.Int("online", 0, "bring up only this `number` of CPUs, the others can be put online")

@@ -236,7 +236,7 @@ func (r Run) command() []string {
 
 // Options of a series of runs.
 type Options struct {
-	Base string // Linux version of the kernels; kbuild.DefaultBase when empty
+	Base string // Linux version of the kernels; kbuild.Base() when empty
 	Jobs int    // guests at a time; 2 when 0
 	// Fresh runs what is in the cache already once more.
 	Fresh bool
@@ -273,7 +273,7 @@ func Do(ctx context.Context, s Suite, o Options) ([]Result, error) {
 		o.Jobs = 2
 	}
 	if o.Base == "" {
-		o.Base = kbuild.DefaultBase
+		o.Base = kbuild.Base()
 	}
 	if o.Progress == nil {
 		o.Progress = io.Discard

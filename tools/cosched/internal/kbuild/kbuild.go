@@ -41,8 +41,19 @@ import (
 	"time"
 )
 
-// DefaultBase is the Linux version that a build uses unless told otherwise.
-const DefaultBase = "6.12"
+// defaultBase is the Linux version that a build uses unless told otherwise.
+const defaultBase = "6.12"
+
+// BaseEnv names another version, for all that a command and the programs that it runs build.
+const BaseEnv = "COSCHED_BASE"
+
+// Base returns the Linux version that a build uses unless Options say otherwise.
+func Base() string {
+	if base := os.Getenv(BaseEnv); base != "" {
+		return base
+	}
+	return defaultBase
+}
 
 // Variant is one way to configure the kernel.
 type Variant struct {
@@ -83,7 +94,7 @@ func FindVariant(name string) (Variant, error) {
 // Options says what to build and where to report.
 type Options struct {
 	Root    string    // the repository; found from the working directory when empty
-	Base    string    // DefaultBase when empty
+	Base    string    // Base() when empty
 	Variant string    // "test" when empty
 	Out     io.Writer // progress and messages; os.Stderr when nil
 }
@@ -322,7 +333,7 @@ type builder struct {
 
 func newBuilder(o Options) (*builder, error) {
 	if o.Base == "" {
-		o.Base = DefaultBase
+		o.Base = Base()
 	}
 	if o.Variant == "" {
 		o.Variant = Variants[0].Name
@@ -550,6 +561,10 @@ func (b *builder) inputs(ctx context.Context, j job, src source) string {
 // fragments joins configuration fragments.
 func (b *builder) fragments(names ...string) (string, error) {
 	var all strings.Builder
+	// What is called otherwise in other bases goes with what all have.
+	if i := slices.Index(names, "base.config"); i >= 0 {
+		names = slices.Insert(slices.Clone(names), i+1, "linux-"+b.opt.Base+".config")
+	}
 	for _, f := range names {
 		data, err := os.ReadFile(filepath.Join(b.opt.Root, "configs", f))
 		if err != nil {

@@ -40,6 +40,12 @@ func CheckMatrix(ctx context.Context, o Options, name string) error {
 	return checkWarnings(ctx, o, j, fragments)
 }
 
+// CheckCompiles compiles kernel/sched and kernel/cgroup of the test kernel, as CheckMatrix does.
+func CheckCompiles(ctx context.Context, o Options) error {
+	j := job{name: "compiles", arch: "x86_64", targets: matrixTargets}
+	return checkWarnings(ctx, o, j, []string{"base.config", "kunit.config", "cosched.config", "kunit-cosched.config"})
+}
+
 // CheckSparse runs sparse over kernel/sched and kernel/cgroup of the test kernel.
 func CheckSparse(ctx context.Context, o Options) error {
 	j := job{name: "sparse", arch: "x86_64", targets: []string{"C=2", "prepare", "kernel/sched/", "kernel/cgroup/"}}

@@ -224,6 +224,12 @@ func (b *qemuBuilder) fetch(ctx context.Context) (string, error) {
 // aptSource downloads the newest source package of a Debian release, from the mirror that
 // this system uses, to apt/packages below the builder's directory. more are options.
 func (b *builder) aptSource(ctx context.Context, suite, name string, more ...string) error {
+	return b.apt(ctx, suite, "deb-src", name, append([]string{"source", "--download-only", "--only-source"}, more...)...)
+}
+
+// apt downloads a package of a Debian release by command, from an archive that has types of
+// packages, with lists and settings of its own: nothing of this system changes.
+func (b *builder) apt(ctx context.Context, suite, types, name string, command ...string) error {
 	uri, err := Mirror(ctx)
 	if err != nil {
 		return err
@@ -234,7 +240,7 @@ func (b *builder) aptSource(ctx context.Context, suite, name string, more ...str
 			return err
 		}
 	}
-	entry := fmt.Sprintf("Types: deb-src\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: /usr/share/keyrings/debian-archive-keyring.gpg\n", uri, suite)
+	entry := fmt.Sprintf("Types: %s\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: /usr/share/keyrings/debian-archive-keyring.gpg\n", types, uri, suite)
 	if err := os.WriteFile(filepath.Join(apt, "sources", name+".sources"), []byte(entry), 0o644); err != nil {
 		return err
 	}
@@ -243,8 +249,7 @@ func (b *builder) aptSource(ctx context.Context, suite, name string, more ...str
 		"-o", "Dir::Etc::SourceList=/dev/null", "-o", "Dir::Etc::SourceParts=" + filepath.Join(apt, "sources"),
 		"-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=3",
 	}
-	source := append([]string{"source", "--download-only", "--only-source"}, more...)
-	for _, args := range [][]string{{"update"}, append(source, name)} {
+	for _, args := range [][]string{{"update"}, append(command, name)} {
 		cmd := exec.CommandContext(ctx, "apt-get", slices.Concat(options, args)...)
 		cmd.Dir = filepath.Join(apt, "packages")
 		cmd.Env = append(os.Environ(), "LC_ALL=C")

@@ -1,7 +1,9 @@
 package kbuild
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,17 +13,39 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
-// sourceEnv names a tarball to use instead of the distribution's package.
+// sourceEnv names tarballs to use instead of the distribution's packages, with a colon between.
 const sourceEnv = "COSCHED_LINUX_SOURCE"
 
-// findTarball returns the source tarball of a base and its version.
+// ErrNoSource is that of a base whose source this system has not and has nowhere to get from.
+var ErrNoSource = errors.New("no source")
+
+// givenTarball is the tarball that sourceEnv names for a base: the one with its version in the
+// name, or, for the base that is built unless told otherwise, whatever has no other's.
+func givenTarball(base string) string {
+	of := regexp.MustCompile(`(?:^|[-_])(\d+\.\d+)(?:[-_.]|$)`)
+	for _, p := range filepath.SplitList(os.Getenv(sourceEnv)) {
+		m := of.FindStringSubmatch(filepath.Base(p))
+		if m != nil && m[1] == base || m == nil && base == Base() {
+			return p
+		}
+	}
+	return ""
+}
+
+// sourceSuites are the releases of Debian whose archive has the source package of a base
+// that a system of another release gets from there.
+var sourceSuites = map[string]string{"7.3": "trixie-backports"}
+
+// findTarball returns the source tarball of the base and its version.
 //
 // Debian's linux-source-6.12 puts /usr/src/linux-source-6.12.tar.xz there: its
 // name has no point release, so the version comes from the package.
-func findTarball(ctx context.Context, base string) (path, version string, err error) {
-	if p := os.Getenv(sourceEnv); p != "" {
+func (b *builder) findTarball(ctx context.Context) (path, version string, err error) {
+	base := b.opt.Base
+	if p := givenTarball(base); p != "" {
 		info, err := os.Stat(p)
 		if err != nil {
 			return "", "", fmt.Errorf("%s: %w", sourceEnv, err)
@@ -31,6 +55,9 @@ func findTarball(ctx context.Context, base string) (path, version string, err er
 	pkg := "linux-source-" + base
 	path = "/usr/src/" + pkg + ".tar.xz"
 	info, err := os.Stat(path)
+	if os.IsNotExist(err) && sourceSuites[base] != "" {
+		return b.fetchTarball(ctx, pkg, sourceSuites[base])
+	}
 	if err != nil {
 		return "", "", fmt.Errorf("no source of Linux %s: run `make setup` as root, or install the package %s,"+
 			" or set %s to a tarball with that source: %w", base, pkg, sourceEnv, err)
@@ -46,9 +73,65 @@ func findTarball(ctx context.Context, base string) (path, version string, err er
 	return path, version, nil
 }
 
+// fetchTarball takes the source tarball of Linux and its version out of the package of another
+// release of Debian, which it downloads once and asks for anew when that is two weeks old.
+func (b *builder) fetchTarball(ctx context.Context, pkg, suite string) (path, version string, err error) {
+	lock, err := b.lock(ctx, "fetch", syscall.LOCK_EX)
+	if err != nil {
+		return "", "", err
+	}
+	defer lock.Close()
+	if _, err := Mirror(ctx); err != nil && ctx.Err() == nil {
+		return "", "", fmt.Errorf("%w of Linux %s: %w; set %s to the %s.tar.xz taken out of Debian's package",
+			ErrNoSource, b.opt.Base, err, sourceEnv, pkg)
+	}
+	packages := filepath.Join(b.base, "apt", "packages")
+	newest := func() string {
+		found, _ := filepath.Glob(filepath.Join(packages, pkg+"_*.deb"))
+		if len(found) == 0 {
+			return ""
+		}
+		return slices.MaxFunc(found, func(x, y string) int { return cmp.Compare(modTime(x), modTime(y)) })
+	}
+	deb := newest()
+	if deb == "" || time.Since(time.Unix(0, modTime(deb))) > 14*24*time.Hour {
+		fmt.Fprintf(b.out, "kernel: fetching the package %s of Debian %s\n", pkg, suite)
+		if err := b.apt(ctx, suite, "deb", pkg, "download"); err != nil && deb == "" {
+			return "", "", fmt.Errorf("%w\nor set %s to the %s.tar.xz taken out of Debian's package", err, sourceEnv, pkg)
+		} else if err != nil {
+			fmt.Fprintf(b.out, "kernel: going on with %s: %v\n", filepath.Base(deb), err)
+		}
+		deb = newest()
+		now := time.Now()
+		if err := os.Chtimes(deb, now, now); err != nil {
+			return "", "", err
+		}
+	}
+	out, err := exec.CommandContext(ctx, "dpkg-deb", "-f", deb, "Version").Output()
+	if err != nil {
+		return "", "", fmt.Errorf("reading %s: %w", deb, err)
+	}
+	version = strings.TrimSpace(string(out))
+	dir := filepath.Join(b.base, "apt", "source-"+safeName(version))
+	path = filepath.Join(dir, "usr", "src", pkg+".tar.xz")
+	if _, err := os.Stat(path); err == nil {
+		return path, version, nil
+	}
+	tmp := dir + ".new"
+	if err := os.RemoveAll(tmp); err != nil {
+		return "", "", err
+	}
+	cmd := exec.CommandContext(ctx, "dpkg-deb", "-x", deb, tmp)
+	killGroup(cmd)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", "", fmt.Errorf("unpacking %s: %w\n%s", deb, err, out)
+	}
+	return path, version, os.Rename(tmp, dir)
+}
+
 // unpack returns the unmodified source, from the cache if it is there.
 func (b *builder) unpack(ctx context.Context) (source, error) {
-	tarball, version, err := findTarball(ctx, b.opt.Base)
+	tarball, version, err := b.findTarball(ctx)
 	if err != nil {
 		return source{}, err
 	}
@@ -76,6 +159,10 @@ func (b *builder) unpack(ctx context.Context) (source, error) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return source{}, fmt.Errorf("unpacking %s: %w\n%s", tarball, err, out)
 	}
+	if is, err := makefileVersion(filepath.Join(tmp, "Makefile")); err != nil || is != b.opt.Base {
+		return source{}, fmt.Errorf("%s is the source of Linux %s, not of %s: set %s to that, or leave it out (%w)",
+			tarball, cmp.Or(is, "?"), b.opt.Base, sourceEnv, cmp.Or(err, errors.New("VERSION and PATCHLEVEL of its Makefile")))
+	}
 	if err := os.Chmod(tmp, 0o755); err != nil {
 		return source{}, err
 	}
@@ -83,6 +170,19 @@ func (b *builder) unpack(ctx context.Context) (source, error) {
 		return source{}, err
 	}
 	return src, nil
+}
+
+// makefileVersion reads of which Linux a Makefile is, such as 6.12.
+func makefileVersion(path string) (string, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	m := regexp.MustCompile(`(?m)^VERSION = (\d+)\nPATCHLEVEL = (\d+)$`).FindStringSubmatch(string(data))
+	if m == nil {
+		return "", errors.New("no VERSION and PATCHLEVEL in its Makefile")
+	}
+	return m[1] + "." + m[2], nil
 }
 
 // safeName makes a version usable as part of a file name.
@@ -125,10 +225,23 @@ func findOverlay(root string) ([]string, error) {
 // Overlay lists the files of the overlay, relative to the repository.
 func Overlay(root string) ([]string, error) { return findOverlay(root) }
 
+// Bases lists the versions of Linux that the repository has a series for.
+func Bases(root string) ([]string, error) {
+	dirs, err := filepath.Glob(filepath.Join(root, "patches", "linux-*", "series"))
+	if err != nil {
+		return nil, err
+	}
+	var bases []string
+	for _, d := range dirs {
+		bases = append(bases, strings.TrimPrefix(filepath.Base(filepath.Dir(d)), "linux-"))
+	}
+	return bases, nil
+}
+
 // Patches lists the patches for a base, in order, as paths.
 func Patches(root, base string) ([]string, error) {
 	if base == "" {
-		base = DefaultBase
+		base = Base()
 	}
 	return readSeries(filepath.Join(root, "patches", "linux-"+base))
 }

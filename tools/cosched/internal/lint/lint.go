@@ -29,7 +29,7 @@ func Checks() []Check {
 		{"staticcheck", staticcheck},
 		{"shellcheck", shellcheck},
 		{"checkpatch-overlay", checkpatchOverlay},
-		{"checkpatch-patches", checkpatchPatches},
+		{"checkpatch-patches", CheckPatches},
 		{"checkpatch-library", checkpatchLibrary},
 		{"sparse", kbuild.CheckSparse},
 	}
@@ -209,7 +209,8 @@ func checkFiles(ctx context.Context, o kbuild.Options, ignore string, args []str
 	return checkpatch(ctx, o, ignore, args...)
 }
 
-func checkpatchPatches(ctx context.Context, o kbuild.Options) error {
+// CheckPatches runs checkpatch over the series for a base.
+func CheckPatches(ctx context.Context, o kbuild.Options) error {
 	patches, err := kbuild.Patches(o.Root, o.Base)
 	if err != nil || len(patches) == 0 {
 		return err
