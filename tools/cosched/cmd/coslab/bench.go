@@ -41,7 +41,7 @@ func runBench(ctx context.Context, args []string) error {
 	list := fs.Bool("list", false, "list the suites and their rows, and run nothing")
 	out := fs.String("out", "", "write results.json, table.txt, table.rst, means.rst, plot.png and plot.svg into this `folder`")
 	asJSON := fs.Bool("json", false, "print the sums of all seeds as JSON instead of a table")
-	base := fs.String("base", kbuild.Base(), "Linux `version` of the kernels")
+	base := fs.String("base", "", "Linux `version` of the kernels (default that which the suite asks for, or "+kbuild.Base()+")")
 	jobs := fs.Int("jobs", 2, "`guests` at a time")
 	fresh := fs.Bool("fresh", false, "run also what is in the cache")
 	var rows, policies, seedTexts listFlag

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -236,7 +237,7 @@ func (r Run) command() []string {
 
 // Options of a series of runs.
 type Options struct {
-	Base string // Linux version of the kernels; kbuild.Base() when empty
+	Base string // Linux version of the kernels; the suite's, or kbuild.Base(), when empty
 	Jobs int    // guests at a time; 2 when 0
 	// Fresh runs what is in the cache already once more.
 	Fresh bool
@@ -273,7 +274,7 @@ func Do(ctx context.Context, s Suite, o Options) ([]Result, error) {
 		o.Jobs = 2
 	}
 	if o.Base == "" {
-		o.Base = kbuild.Base()
+		o.Base = cmp.Or(s.Base, kbuild.Base())
 	}
 	if o.Progress == nil {
 		o.Progress = io.Discard

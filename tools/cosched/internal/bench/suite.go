@@ -30,6 +30,7 @@ import (
 type Suite struct {
 	Name  string   `json:"name"`
 	About string   `json:"about"`
+	Base  string   `json:"base,omitempty"` // Linux version that has what it is about; kbuild.Base() when empty
 	Seeds []uint64 `json:"seeds"`
 	Rows  []Row    `json:"rows"`
 }
