@@ -2,6 +2,7 @@ package tests
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 	"testing"
 	"time"
@@ -35,6 +36,24 @@ func TestAuto(t *testing.T) {
 			Command:  []string{"-t", isolated},
 		})
 	})
+}
+
+// The kernel says why it chooses a home, and which.
+func TestAutoTraced(t *testing.T) {
+	out := sh(t, "paper", `
+		cd /sys/kernel/tracing
+		echo 1 >events/cosched/cosched_home_auto/enable
+		echo +cosched >/sys/fs/cgroup/cgroup.subtree_control
+		mkdir /sys/fs/cgroup/busy
+		sh -c 'echo 0 >/sys/fs/cgroup/busy/cgroup.procs; while :; do :; done' & busy=$!
+		sleep 1
+		echo auto >/sys/fs/cgroup/busy/cosched.cpus_preferred
+		sleep 1
+		kill $busy
+		cat trace`, exact)
+	if want := regexp.MustCompile(`cosched_home_auto: cgroup=\d+ home=[0,]*[3c] reason=new batch=0 demand=\d+ capacity=2048 load=\d+`); !want.MatchString(out) {
+		t.Errorf("no line matches %s:\n%s", want, out)
+	}
 }
 
 // Automatic homes settle within half a second of a step of load and stay for a minute; and

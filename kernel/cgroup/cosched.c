@@ -719,16 +719,16 @@ static void cosched_auto_trace(struct cosched_survey *s, struct cosched_automati
 			       const struct cpumask *mask)
 {
 	u64 now = a->choice.home, left, capacity = 0, load = 0;
-	int reason = COSCHED_AUTO_MOVED;
+	const char *reason = "moved";
 
 	if (!before)
-		reason = COSCHED_AUTO_NEW;
+		reason = "new";
 	else if (now == before)
-		reason = COSCHED_AUTO_CPUS;
+		reason = "cpus";
 	else if ((now & before) == before)
-		reason = COSCHED_AUTO_GROWN;
+		reason = "grown";
 	else if ((now & before) == now)
-		reason = COSCHED_AUTO_SHRUNK;
+		reason = "shrunk";
 	for (left = now; left; left &= left - 1) {
 		capacity += s->machine.capacity[__ffs64(left)];
 		load += s->machine.load[__ffs64(left)];

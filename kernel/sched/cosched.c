@@ -936,21 +936,21 @@ static const struct cpumask *cosched_llc_span(int cpu)
 }
 
 /*
- * Sum over the CPUs of @llc outside of @home; *@nr of them. Remembered for a tick
- * where many ask for the same: what the idle class asks for is not.
+ * Sum over the CPUs of @cpu's LLC domain outside of @home; *@nr of them. Remembered for
+ * a tick where many ask for the same: what the idle class asks for is not.
  */
-static unsigned long cosched_outside_load(int llc, struct cosched_home *home,
+static unsigned long cosched_outside_load(int cpu, struct cosched_home *home,
 					  enum cosched_asker asker, unsigned int *nr)
 {
-	const struct cpumask *span = cosched_llc_span(llc);
+	const struct cpumask *span = cosched_llc_span(cpu);
 	struct sched_domain_shared *sds;
 	unsigned long now = jiffies;
 
-	sds = rcu_dereference(per_cpu(sd_llc_shared, llc));
+	sds = rcu_dereference(per_cpu(sd_llc_shared, cpu));
 	if (!sds || asker != COSCHED_ASKER_NORMAL || cpumask_intersects(span, home_mask(home)))
 		return cosched_sum_load(span, home_mask(home), asker, nr);
 
-	*nr = per_cpu(sd_llc_size, llc);
+	*nr = per_cpu(sd_llc_size, cpu);
 	if (READ_ONCE(sds->cosched_stamp) != now) {
 		unsigned int ignored;
 
@@ -1536,7 +1536,7 @@ static bool cosched_settled(struct task_struct *p, struct cosched_cluster *cl,
 
 	if (!cosched_home_busy(p, home))
 		return false;
-	load = cosched_outside_load(per_cpu(sd_llc_id, cpu), home, asker, &nr);
+	load = cosched_outside_load(cpu, home, asker, &nr);
 	return nr && cosched_busy(load, nr) &&
 	       cosched_cheaper(READ_ONCE(cl->weights), 2 * cosched_home_load(home, asker),
 			       home->nr, load, nr) &&
@@ -1801,7 +1801,7 @@ int __cosched_can_migrate(struct task_struct *p, int src, int dst,
 	 * another scatters their data.
 	 */
 	may = (idle == CPU_IDLE && cosched_durably_idle(p, dst, &util)) ||
-	      cosched_llc_cheaper(cl, home, cosched_asker(p), per_cpu(sd_llc_id, dst), &load, &nr);
+	      cosched_llc_cheaper(cl, home, cosched_asker(p), dst, &load, &nr);
 	/*
 	 * A CPU of home should take it; for whatever reason that it does not. Asked last, as
 	 * that reads what all of home writes.
@@ -1981,7 +1981,7 @@ static bool cosched_home_takes(struct task_struct *p, struct cosched_cluster *cl
 	enum cosched_asker asker = cosched_asker(p);
 	unsigned int nr;
 
-	load = cosched_outside_load(per_cpu(sd_llc_id, src), home, asker, &nr);
+	load = cosched_outside_load(src, home, asker, &nr);
 	return !cosched_home_dearer(cl, home, asker, own, load - min(load, own), nr);
 }
 
@@ -2509,8 +2509,11 @@ void cosched_llc_ids(int *llc)
 
 	/* Not while domains are rebuilt: for a moment there are none then. */
 	mutex_lock(&sched_domains_mutex);
+	rcu_read_lock();
 	for_each_online_cpu(cpu)
-		llc[cpu] = rcu_access_pointer(cpu_rq(cpu)->sd) ? per_cpu(sd_llc_id, cpu) : -1;
+		llc[cpu] = rcu_access_pointer(cpu_rq(cpu)->sd) ?
+			   cpumask_first(cosched_llc_span(cpu)) : -1;
+	rcu_read_unlock();
 	mutex_unlock(&sched_domains_mutex);
 }
 

@@ -21,13 +21,6 @@
 	EM(COSCHED_PULL_IDLE,	"idle")			\
 	EMe(COSCHED_PULL_CHEAPER, "rule4")
 
-#define COSCHED_AUTO_REASONS				\
-	EM(COSCHED_AUTO_NEW,	"new")			\
-	EM(COSCHED_AUTO_GROWN,	"grown")		\
-	EM(COSCHED_AUTO_SHRUNK,	"shrunk")		\
-	EM(COSCHED_AUTO_MOVED,	"moved")		\
-	EMe(COSCHED_AUTO_CPUS,	"cpus")
-
 #define COSCHED_REVIEW_REASONS				\
 	EM(COSCHED_REVIEW_FITS,	"fits")			\
 	EM(COSCHED_REVIEW_FULL,	"full")			\
@@ -44,7 +37,6 @@
 
 enum cosched_place_reason { COSCHED_PLACE_REASONS };
 enum cosched_pull_reason { COSCHED_PULL_REASONS };
-enum cosched_auto_reason { COSCHED_AUTO_REASONS };
 enum cosched_review_reason { COSCHED_REVIEW_REASONS };
 #endif
 
@@ -55,7 +47,6 @@ enum cosched_review_reason { COSCHED_REVIEW_REASONS };
 
 COSCHED_PLACE_REASONS
 COSCHED_PULL_REASONS
-COSCHED_AUTO_REASONS
 COSCHED_REVIEW_REASONS
 
 #undef EM
@@ -247,19 +238,20 @@ TRACE_EVENT(cosched_review,
 /*
  * Why the automatic home of a cgroup changes: whether it is batch, what its cluster
  * demands, the capacity of the domains that the new home is in and the load of all on
- * them.
+ * them. The reason is a string: in Linux 7.3 __get_cpumask() and __print_symbolic() print
+ * into the same buffer.
  */
 TRACE_EVENT(cosched_home_auto,
 
-	TP_PROTO(u64 cgroup, const struct cpumask *home, int reason, bool batch, u32 demand,
-		 u64 capacity, u64 load),
+	TP_PROTO(u64 cgroup, const struct cpumask *home, const char *reason, bool batch,
+		 u32 demand, u64 capacity, u64 load),
 
 	TP_ARGS(cgroup, home, reason, batch, demand, capacity, load),
 
 	TP_STRUCT__entry(
 		__field(u64,	cgroup)
 		__cpumask(home)
-		__field(int,	reason)
+		__string(reason, reason)
 		__field(bool,	batch)
 		__field(u32,	demand)
 		__field(u64,	capacity)
@@ -269,7 +261,7 @@ TRACE_EVENT(cosched_home_auto,
 	TP_fast_assign(
 		__entry->cgroup		= cgroup;
 		__assign_cpumask(home, cpumask_bits(home));
-		__entry->reason		= reason;
+		__assign_str(reason);
 		__entry->batch		= batch;
 		__entry->demand		= demand;
 		__entry->capacity	= capacity;
@@ -277,9 +269,8 @@ TRACE_EVENT(cosched_home_auto,
 	),
 
 	TP_printk("cgroup=%llu home=%s reason=%s batch=%d demand=%u capacity=%llu load=%llu",
-		  __entry->cgroup, __get_cpumask(home),
-		  __print_symbolic(__entry->reason, COSCHED_AUTO_REASONS),
-		  __entry->batch, __entry->demand, __entry->capacity, __entry->load)
+		  __entry->cgroup, __get_cpumask(home), __get_str(reason), __entry->batch,
+		  __entry->demand, __entry->capacity, __entry->load)
 );
 
 #undef EM
