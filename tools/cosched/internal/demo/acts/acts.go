@@ -104,6 +104,13 @@ func (p *play) warehouse(threads int, more ...string) []string {
 	return append([]string{p.cfg.Warehouse, "--warehouses", "1", "--workers", strconv.Itoa(threads), "--time", "3600000"}, more...)
 }
 
+// cacheAware says whether the kernel gathers the threads of one process by itself, as those
+// from 7.2 on may.
+func cacheAware() bool {
+	on, err := os.ReadFile("/sys/kernel/debug/sched/llc_balancing/enabled")
+	return err == nil && strings.TrimSpace(string(on)) != "0"
+}
+
 // 1: without a preference.
 func (p *play) scattered() error {
 	a, err := p.begin(1, "scattered without a preference",
@@ -134,6 +141,9 @@ func (p *play) scattered() error {
 	}
 	a.show(w, "")
 	for _, c := range []*cluster{p.shop, p.batch} {
+		if c == p.shop && cacheAware() {
+			continue // batch is of processes
+		}
 		used := 0
 		for _, share := range shares(w.clusters[c].byLLC(p.stage)) {
 			if share >= 5 {
