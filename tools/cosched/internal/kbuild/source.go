@@ -81,10 +81,6 @@ func (b *builder) fetchTarball(ctx context.Context, pkg, suite string) (path, ve
 		return "", "", err
 	}
 	defer lock.Close()
-	if _, err := Mirror(ctx); err != nil && ctx.Err() == nil {
-		return "", "", fmt.Errorf("%w of Linux %s: %w; set %s to the %s.tar.xz taken out of Debian's package",
-			ErrNoSource, b.opt.Base, err, sourceEnv, pkg)
-	}
 	packages := filepath.Join(b.base, "apt", "packages")
 	newest := func() string {
 		found, _ := filepath.Glob(filepath.Join(packages, pkg+"_*.deb"))
@@ -95,16 +91,22 @@ func (b *builder) fetchTarball(ctx context.Context, pkg, suite string) (path, ve
 	}
 	deb := newest()
 	if deb == "" || time.Since(time.Unix(0, modTime(deb))) > 14*24*time.Hour {
-		fmt.Fprintf(b.out, "kernel: fetching the package %s of Debian %s\n", pkg, suite)
-		if err := b.apt(ctx, suite, "deb", pkg, "download"); err != nil && deb == "" {
-			return "", "", fmt.Errorf("%w\nor set %s to the %s.tar.xz taken out of Debian's package", err, sourceEnv, pkg)
-		} else if err != nil {
-			fmt.Fprintf(b.out, "kernel: going on with %s: %v\n", filepath.Base(deb), err)
+		if _, err := Mirror(ctx); err != nil && deb == "" && ctx.Err() == nil {
+			return "", "", fmt.Errorf("%w of Linux %s: %w; set %s to the %s.tar.xz taken out of Debian's package",
+				ErrNoSource, b.opt.Base, err, sourceEnv, pkg)
 		}
-		deb = newest()
-		now := time.Now()
-		if err := os.Chtimes(deb, now, now); err != nil {
-			return "", "", err
+		fmt.Fprintf(b.out, "kernel: fetching the package %s of Debian %s\n", pkg, suite)
+		switch err := b.apt(ctx, suite, "deb", pkg, "download"); {
+		case err == nil:
+			deb = newest()
+			now := time.Now()
+			if err := os.Chtimes(deb, now, now); err != nil {
+				return "", "", err
+			}
+		case deb == "":
+			return "", "", fmt.Errorf("%w\nor set %s to the %s.tar.xz taken out of Debian's package", err, sourceEnv, pkg)
+		default:
+			fmt.Fprintf(b.out, "kernel: going on with %s: %v\n", filepath.Base(deb), err)
 		}
 	}
 	out, err := exec.CommandContext(ctx, "dpkg-deb", "-f", deb, "Version").Output()
