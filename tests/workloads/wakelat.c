@@ -65,13 +65,16 @@ static void *work(void *arg)
 	model_cluster(0);
 	__atomic_add_fetch(&shared->running, 1, __ATOMIC_RELEASE);
 	while (!shared->stop) {
-		uint64_t late;
+		int64_t late;
 		uint32_t nr;
 
 		futex(&w->futex, FUTEX_WAIT, 0, &limit);
 		if (!__atomic_exchange_n(&w->futex, 0, __ATOMIC_ACQUIRE))
 			continue;
+		/* Clocks of two CPUs may be a bit apart, the quantum in a guest in virtual time. */
 		late = now_ns() - w->woken_ns;
+		if (late < 0)
+			late = 0;
 		if (shared->counts) {
 			nr = __atomic_fetch_add(&shared->nr_samples, 1, __ATOMIC_RELAXED);
 			if (nr < MAX_SAMPLES)
