@@ -78,15 +78,20 @@ struct seen {
 	int placed;		/* cosched_place events of the gang */
 };
 
-static struct seen watch(const struct ru_gang *g, long ms)
+static struct seen watch_on(const struct ru_gang *g, long ms)
 {
 	struct seen s = { .g = g };
 
-	ru_trace_start();
 	cs_sleep_ms(ms);
 	ru_trace_stop(&s.trace);
 	s.placed = ru_count(&s.trace, g, "cosched_place", NULL);
 	return s;
+}
+
+static struct seen watch(const struct ru_gang *g, long ms)
+{
+	ru_trace_start();
+	return watch_on(g, ms);
 }
 
 static double placed(const struct seen *s, const char *reason)
@@ -250,7 +255,10 @@ static void rule1_exec_goes_home(const char *top)
 	REQUIRE(!wrong, "%d of 10 processes were not at home after exec", wrong);
 }
 
-/* Near the data: with the previous CPU busy, another of its LLC domain. */
+/*
+ * Near the data: with the previous CPU busy, another of its LLC domain. Traced from before it may go
+ * there: where tracing began after that, one of seven was in the other domain by then, and stayed.
+ */
 static void rule1_neighbours_first(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
@@ -266,8 +274,9 @@ static void rule1_neighbours_first(const char *top)
 	g = wakers(top, 1, &prev);
 	block(&prev, 1);
 	cs_sleep_ms(SETTLE_MS);
+	ru_trace_start();
 	allow_asleep(g, &prev, &topo->online);
-	s = watch(g, 300);
+	s = watch_on(g, 300);
 	show(&s);
 	REQUIRE(placed_to(&s, "home_idle", &topo->llc[1]) >= 95,
 		"wakeups leave the LLC domain of their previous CPU, where CPUs are idle");
