@@ -98,11 +98,12 @@ func TestRules(t *testing.T) {
 		neighbours = "rule1_neighbours_first"         // a home of two LLC domains, and one outside
 		cores      = "rule1_idle_core_before_sibling" // SMT
 		own        = "rule3_woken_by_own"             // three CPUs in an LLC domain
+		ownOut     = "rule4_woken_by_own"             // likewise
 		cookies    = "rule8_core_cookies"             // SMT
 		isolated   = "rule8_isolated_cpus"            // has a guest of its own, below
 	)
 	for preset, maySkip := range map[string][]string{
-		"paper":    {neighbours, cores, own, cookies, isolated},
+		"paper":    {neighbours, cores, own, ownOut, cookies, isolated},
 		"demo":     {cores, cookies, isolated},
 		"smt8":     {neighbours, isolated},
 		"cfs-talk": {cores, cookies, isolated},

@@ -51,9 +51,9 @@
  *	cluster if it is next and home is busy on average, unless to leave was found
  *	to cost less (see "Apart"). Else an idle CPU of the nearest domain that is
  *	cheaper, for one that runs briefly if it is not busy on average. Else the
- *	shortest queue of the cheapest domain. Where none is,
- *	home: the CPU where the data is warm; one that does not run briefly, and is not
- *	woken by its own cluster, queues elsewhere if others have a much shorter queue.
+ *	shortest queue of the cheapest domain, unless its own cluster wakes it. Where
+ *	none is, home: the CPU where the data is warm; one that does not run briefly, and
+ *	is not woken by its own cluster, queues elsewhere if others have a much shorter queue.
  *	A task that runs briefly takes, before it waits or leaves, a home CPU that only a
  *	stray of another cluster uses, which computes: cosched_goes_first() has it preempt
  *	that one, which has a home of its own.
@@ -138,7 +138,7 @@
  * next change, which first waits for a grace period, so that neither a write
  * of a file nor CPU hotplug can fail for want of memory half way.
  *
- * struct cosched_apart, cosched_cluster::overrun, full and dear are written by one wakeup at a
+ * struct cosched_apart, cosched_cluster::overruns, full and dear are written by one wakeup at a
  * time, the one whose cmpxchg() of cosched_apart::reviewed succeeds; the next may do so a few
  * ms later. Who reads them without sees them before or after. cosched_cluster::runs are changed
  * by atomic operations.
@@ -242,7 +242,7 @@ struct cosched_cluster {
 	struct cosched_cpu __percpu	*cpu;
 	u32				weights;	/* preferred << 16 | allowed */
 	u16				dear;		/* runs outside by those at home, squared */
-	bool				overrun;	/* when last reviewed */
+	u8				overruns;	/* reviews in a row that found it to */
 	bool				full;		/* likewise: others need all other CPUs */
 	struct cosched_apart		apart;
 	u64				cgroup_id;
@@ -563,10 +563,13 @@ static bool cosched_reviewed(struct cosched_cluster *cl)
 	       COSCHED_REVIEWS * COSCHED_REVIEW_INTERVAL;
 }
 
-/* See "Overrun". Did it when it was last reviewed, not long ago? */
+/* See "Overrun". It does after that many reviews in a row. */
+#define COSCHED_OVERRUN_REVIEWS	2
+
+/* Did it when it was last reviewed, not long ago? */
 static bool cosched_overruns(struct cosched_cluster *cl)
 {
-	return READ_ONCE(cl->overrun) && cosched_reviewed(cl);
+	return READ_ONCE(cl->overruns) == COSCHED_OVERRUN_REVIEWS && cosched_reviewed(cl);
 }
 
 /* See "Dear". */
@@ -1006,12 +1009,13 @@ struct cosched_scan {
 	int		idle;		/* an idle CPU, or -1 */
 	int		rank;		/* how near and how idle that is */
 	int		queue;		/* the CPU with the shortest queue, or -1 */
-	unsigned int	nr_queued;	/* tasks there */
+	unsigned int	nr_queued;	/* tasks there; of .host, where that is set */
 	unsigned long	load;		/* and its runnable average */
 	unsigned int	nr_scanned;
 	unsigned int	limit;		/* not more than that */
 	unsigned int	looks;		/* idle means durably so, and for that many looks */
-	bool		host;		/* a CPU that only a stray uses is of interest, too, */
+	/* It goes before strays here: a CPU that only one uses is of interest, too, */
+	struct cosched_cluster *host;
 	int		stray;		/* and this is one, or -1 */
 };
 
@@ -1155,6 +1159,8 @@ static void cosched_scan(struct task_struct *p, const struct cpumask *span,
 		if (s->host && s->stray < 0 && nr_queued == 1 &&
 		    cosched_long_stray(rcu_dereference(rq->curr), cpu) && cosched_cpu_suits(p, cpu))
 			s->stray = cpu;
+		if (s->host)
+			nr_queued = READ_ONCE(per_cpu_ptr(s->host->cpu, cpu)->nr_runnable);
 		load = READ_ONCE(rq->cfs.avg.runnable_avg);
 		if (s->queue < 0 || nr_queued < s->nr_queued ||
 		    (nr_queued == s->nr_queued && load < s->load)) {
@@ -1224,6 +1230,9 @@ static enum cosched_review_reason cosched_judge(const struct cosched_review *r, 
  * of 4 groups 7 %. Timers tell of nobody to be near, and who sleeps by them leaves fewer CPUs
  * idle that way: 0.5 % for 1.5 %, of 48 that do. Weights that make leaving dearer than the
  * default ones ask for more of it.
+ *
+ * Not by one review: of two instances that begin together one is the first, by some
+ * milliseconds, and would have spread over what the other needs next.
  */
 static bool cosched_judge_overrun(const struct cosched_review *r, u32 weights, bool before)
 {
@@ -1234,6 +1243,14 @@ static bool cosched_judge_overrun(const struct cosched_review *r, u32 weights, b
 		return r->own > r->total && own > total && r->others < r->total / 4;
 	return r->own > r->total + r->total / 8 && own > total + total / 8 &&
 	       r->others < r->total / 8;
+}
+
+/* How many reviews in a row found so, with this one, after @before. */
+static u8 cosched_count_overruns(const struct cosched_review *r, u32 weights, u8 before)
+{
+	if (!cosched_judge_overrun(r, weights, before == COSCHED_OVERRUN_REVIEWS))
+		return 0;
+	return min(before + 1, COSCHED_OVERRUN_REVIEWS);
 }
 
 /* The runnable average of @cl on those CPUs of @span that are, or are not, of @home. */
@@ -1352,6 +1369,7 @@ static void cosched_review(struct task_struct *p, struct cosched_cluster *cl,
 	enum cosched_review_reason reason;
 	struct cosched_review r;
 	bool known, overrun;
+	u8 overruns;
 
 	if (now - last < COSCHED_REVIEW_INTERVAL || cmpxchg(&a->reviewed, last, now) != last)
 		return;
@@ -1368,11 +1386,12 @@ static void cosched_review(struct task_struct *p, struct cosched_cluster *cl,
 		WRITE_ONCE(cl->dear, SCHED_CAPACITY_SCALE);
 	cosched_review_load(p, cl, home, &r);
 	/* What it was longer ago than it lasts does not count. */
-	overrun = cosched_judge_overrun(&r, READ_ONCE(cl->weights), cl->overrun &&
-					now - last <= COSCHED_REVIEWS * COSCHED_REVIEW_INTERVAL);
+	overruns = now - last <= COSCHED_REVIEWS * COSCHED_REVIEW_INTERVAL ? cl->overruns : 0;
+	overruns = cosched_count_overruns(&r, READ_ONCE(cl->weights), overruns);
+	overrun = overruns == COSCHED_OVERRUN_REVIEWS;
 	known = cosched_review_runs(cl, &r);
 	reason = cosched_judge(&r, READ_ONCE(cl->weights));
-	WRITE_ONCE(cl->overrun, overrun);
+	WRITE_ONCE(cl->overruns, overruns);
 	WRITE_ONCE(cl->dear, cosched_judge_dear(&r, cl->dear));
 	WRITE_ONCE(cl->full, reason == COSCHED_REVIEW_FULL && !overrun);
 	if (overrun)
@@ -1402,6 +1421,7 @@ static void cosched_review(struct task_struct *p, struct cosched_cluster *cl,
 enum cosched_leaver {
 	COSCHED_WAKING,		/* scans as many CPUs as select_idle_sibling(), those of an LLC */
 	COSCHED_NEW,		/* forked or exec'ed: all, as sched_balance_find_dst_cpu() */
+	COSCHED_WOKEN,		/* by its own cluster: as waking, but goes only where it is idle */
 	COSCHED_CROWDED,	/* running: all, and goes only where it is durably idle */
 	COSCHED_CROWDED_STRAY,	/* the same, but is outside already: no weights apply */
 };
@@ -1424,12 +1444,13 @@ static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
 			      unsigned int nr_queued, enum cosched_place_reason *reason)
 {
 	const struct cpumask *done = NULL;
-	unsigned int budget = who == COSCHED_WAKING ? per_cpu(sd_llc_size, anchor) : nr_cpu_ids;
+	bool wakes = who == COSCHED_WAKING || who == COSCHED_WOKEN;
+	unsigned int budget = wakes ? per_cpu(sd_llc_size, anchor) : nr_cpu_ids;
 	struct cosched_scan best = COSCHED_SCAN_INIT;
 	enum cosched_asker asker = cosched_asker(p);
 	unsigned long best_load = 0;
 	unsigned int best_nr = 1;
-	bool brief = who == COSCHED_WAKING && cosched_runs_briefly(p) && !cosched_apart(cl);
+	bool brief = wakes && cosched_runs_briefly(p) && !cosched_apart(cl);
 	struct sched_domain *sd;
 	int llc;
 
@@ -1467,7 +1488,7 @@ static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
 				*reason = COSCHED_SPILL;
 				return s.idle;
 			}
-			if (who >= COSCHED_CROWDED)
+			if (who >= COSCHED_WOKEN)
 				continue;
 			/* To queue there, the domain has to be cheaper with the task in it. */
 			load += READ_ONCE(p->se.avg.runnable_avg);
@@ -1560,6 +1581,9 @@ static int cosched_idle_beside(struct task_struct *p, struct cosched_home *home,
  * that is woken by its own cluster: who wakes many at once, each to the shortest queue, deals
  * them out one by one, and parts those who talk with each other. Left in one queue they go, as
  * neighbours, to CPUs that run out of work. To deal them out cost two instances of hackbench 2 %.
+ * Nor does such a one queue outside, where CPUs have less to do (COSCHED_WOKEN): the dozens that
+ * did, when one instance began before the other, cost 1.5 %. The balancer takes them there if
+ * that lasts.
  */
 #define COSCHED_WARM_QUEUE		2U
 
@@ -1574,6 +1598,7 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	struct cosched_scan s = COSCHED_SCAN_INIT;
 	struct cosched_cluster *cl = p->cosched;
 	enum cosched_place_reason reason;
+	enum cosched_leaver who;
 	bool wakeup = wake_flags & WF_TTWU;
 	int cpu, this_cpu = smp_processor_id(), affine = target;
 	unsigned int longer;
@@ -1639,7 +1664,7 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 		goto out;
 	}
 	s.looks = stays && !brief ? 1 : 0;
-	s.host = brief && !overrun && READ_ONCE(home->strays);
+	s.host = brief && !overrun && READ_ONCE(home->strays) ? cl : NULL;
 	if (overrun) {
 		/* As many as those of home and of one domain outside; the nearest first. */
 		s.limit = home->nr + per_cpu(sd_llc_size, target);
@@ -1699,8 +1724,8 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 		goto out;
 	}
 
-	cpu = cosched_leave_home(p, cl, home, target, wakeup ? COSCHED_WAKING : COSCHED_NEW,
-				 s.nr_queued, &reason);
+	who = !wakeup ? COSCHED_NEW : cosched_woken_by_own(cl) ? COSCHED_WOKEN : COSCHED_WAKING;
+	cpu = cosched_leave_home(p, cl, home, target, who, s.nr_queued, &reason);
 	if (cpu >= 0) {
 		if (waits && cosched_brief_wait(cl, s.queue)) {
 			reason = COSCHED_HOME_QUEUE;
@@ -1712,12 +1737,12 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 queue:
 	reason = COSCHED_HOME_QUEUE;
 	cpu = s.queue;
-	/* Who is forked or exec'ed stays for longer than who wakes up. */
-	longer = wakeup ? max(s.nr_queued, COSCHED_WARM_QUEUE) : 1;
 	/* Beside strays that compute no CPU runs out of work, and takes one from a long queue. */
 	if (s.host)
-		longer = 0;
-	warm = !s.host && (brief || (wakeup && cosched_woken_by_own(cl)));
+		goto out;
+	/* Who is forked or exec'ed stays for longer than who wakes up. */
+	longer = wakeup ? max(s.nr_queued, COSCHED_WARM_QUEUE) : 1;
+	warm = brief || (wakeup && cosched_woken_by_own(cl));
 	if (target_home && (warm || cpu_rq(target)->nr_running <= s.nr_queued + longer))
 		cpu = target;
 	else if (prev_home && cpu_rq(prev)->nr_running <= s.nr_queued)

@@ -307,6 +307,29 @@ static void cosched_test_judge_overrun(struct kunit *test)
 	}
 }
 
+/* One review is not enough for that, and one that finds otherwise is enough to end it. */
+static void cosched_test_count_overruns(struct kunit *test)
+{
+	static const u32 weights = COSCHED_WEIGHT_PREFERRED << 16 | COSCHED_WEIGHT_ALLOWED;
+	struct cosched_review r = { .total = 16 * SCHED_CAPACITY_SCALE };
+	static const struct {
+		u32 own;	/* tasks */
+		u8 want;
+	} reviews[] = {
+		/* Less than it takes to begin with is enough to go on, but not to begin again. */
+		{ 19, 1 }, { 17, 0 }, { 19, 1 }, { 19, 2 }, { 17, 2 }, { 64, 2 },
+		{ 16, 0 }, { 17, 0 },
+	};
+	u8 overruns = 0;
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(reviews); i++) {
+		r.own = reviews[i].own * SCHED_CAPACITY_SCALE;
+		overruns = cosched_count_overruns(&r, weights, overruns);
+		KUNIT_EXPECT_EQ_MSG(test, overruns, reviews[i].want, "review %d", i);
+	}
+}
+
 /* How dear leaving is, from what it was before and what was seen less an eighth, in percent. */
 static void cosched_test_judge_dear(struct kunit *test)
 {
@@ -399,7 +422,7 @@ static void cosched_test_sample_run(struct kunit *test)
 		atomic64_set(&cl->runs[0], 0);
 		p->cosched_run = cases[i].run;
 		p->cosched_slept = cases[i].slept;
-		cl->overrun = cases[i].overrun;
+		cl->overruns = cases[i].overrun * COSCHED_OVERRUN_REVIEWS;
 		cl->full = cases[i].full;
 		cl->apart.lasts = cases[i].apart * COSCHED_APART_MAX;
 		local_irq_disable();
@@ -510,6 +533,7 @@ static struct kunit_case cosched_test_cases[] = {
 	KUNIT_CASE(cosched_test_weights),
 	KUNIT_CASE(cosched_test_judge),
 	KUNIT_CASE(cosched_test_judge_overrun),
+	KUNIT_CASE(cosched_test_count_overruns),
 	KUNIT_CASE(cosched_test_judge_dear),
 	KUNIT_CASE(cosched_test_forget_dear),
 	KUNIT_CASE(cosched_test_sample_run),

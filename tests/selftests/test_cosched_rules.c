@@ -537,10 +537,11 @@ static void wake_gang(void *arg)
 }
 
 /*
- * One of a cluster wakes sixteen that slept on one CPU, while all CPUs are busy: they stay where
- * they and the waker are, however long the queues become, and are not dealt out over home.
+ * One of a cluster wakes sixteen that slept on one CPU, while all CPUs are busy, each with so many
+ * others: they stay where they and the waker are, however long the queues become, and are not dealt
+ * out.
  */
-static void rule3_woken_by_own(const char *top)
+static void woken_by_own(const char *top, int at_home, int outside)
 {
 	const struct ru_topo *topo = ru_topo();
 	cpu_set_t home = topo->llc[0], rest = outside_of(&home), first = ru_first(&home, 1);
@@ -552,8 +553,8 @@ static void rule3_woken_by_own(const char *top)
 	if (CPU_COUNT(&home) < 3)
 		cs_skip("needs three CPUs in an LLC domain");
 	ru_prefer(top, &home);
-	block(&home, 1);
-	block(&rest, 2);
+	block(&home, at_home);
+	block(&rest, outside);
 	g = ru_gang(&(struct ru_gang_opts){
 		.n = n, .cg = top, .start = first, .one_each = true,
 		.busy_us = 2000, .sleep_us = 3600 * 1000000u });
@@ -568,7 +569,18 @@ static void rule3_woken_by_own(const char *top)
 		ru_count(&trace, g, "cosched_place", NULL));
 	REQUIRE(there >= n, "only %d of %d woke up there", there, n);
 	REQUIRE(there == ru_count(&trace, g, "cosched_place", NULL),
-		"those whom one of their own wakes are dealt out over home");
+		"those whom one of their own wakes are dealt out");
+}
+
+static void rule3_woken_by_own(const char *top)
+{
+	woken_by_own(top, 1, 2);
+}
+
+/* Nor do they queue outside, where others have less to do. */
+static void rule4_woken_by_own(const char *top)
+{
+	woken_by_own(top, 3, 1);
 }
 
 /* @n for each CPU of home that run briefly, in a cluster below @top; all CPUs outside are busy. */
@@ -646,6 +658,33 @@ static void rule3_before_strays(const char *top)
 	REQUIRE(placed(&s, "home_stray") >= 60, "wakeups do not go to the CPUs of strays");
 	REQUIRE(percent(late, runs) <= 2, "those at home wait for strays");
 	REQUIRE(left >= 75, "strays do not have what the others leave");
+}
+
+/*
+ * Nor does it count them: it waits where fewest of its own are. On the first CPU are four of these, on
+ * each other one of them and four strays: some of those that are woken wait there, too.
+ */
+static void rule3_queue_beside_strays(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[0], first = ru_first(&home, 1), others = ru_minus(&home, &first);
+	struct ru_gang *g = brief_at_home(top, 1, 100, 2000);
+	char own[512], strays[512];
+	struct seen s;
+
+	snprintf(own, sizeof(own), "%s/a", top);
+	cs_mkdir(strays, top, "b");
+	ru_prefer(strays, &topo->llc[1]);
+	ru_gang(&(struct ru_gang_opts){
+		.n = CPU_COUNT(&home), .cg = own, .start = home, .one_each = true });
+	ru_gang(&(struct ru_gang_opts){ .n = 3, .cg = own, .start = first });
+	ru_gang(&(struct ru_gang_opts){
+		.n = 4 * CPU_COUNT(&others), .cg = strays, .start = others, .one_each = true });
+	cs_sleep_ms(SETTLE_MS);
+	s = watch(g, 400);
+	show(&s);
+	cs_diag("%.1f%% wait beside strays", placed_to(&s, "home_queue", &others));
+	REQUIRE(placed_to(&s, "home_queue", &others) >= 80, "they count strays as well");
 }
 
 /* However many are at home, and however often they wake up: a stray has its share, and no more. */
@@ -1885,11 +1924,13 @@ int main(int argc, char **argv)
 		TEST(rule3_long_queue_where_warm),
 		TEST(rule3_woken_by_own),
 		TEST(rule3_before_strays),
+		TEST(rule3_queue_beside_strays),
 		TEST(rule3_share_of_strays),
 		TEST(rule3_stray_stays),
 		TEST(rule4_loaded_home),
 		TEST(rule4_equal_load),
 		TEST(rule4_queues_of_now),
+		TEST(rule4_woken_by_own),
 		TEST(rule5_idle_cpu_pulls),
 		TEST(rule5_one_at_a_time),
 		TEST(rule5_into_home),
