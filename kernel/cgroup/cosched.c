@@ -75,6 +75,7 @@ struct cosched_automatic {
 	bool				batch;		/* its tasks are */
 	u32				normal;		/* mean number of those that are not */
 	u32				limit;		/* CPU time that it is allowed */
+	u32				bursts;		/* the demand when they were seen, or 0 */
 	u32				chosen;		/* the demand when its home was, last */
 	unsigned int			memory;		/* cosched_auto_tenth() of the last time */
 	unsigned int			next_cpus;	/* when to find .cpus anew, a look */
@@ -448,6 +449,7 @@ static void cosched_survey_load(struct cosched_survey *s)
 			continue;
 		a = cs->automatic;
 		a->sample.sum += demand.sum;
+		a->sample.bursts |= demand.bursts;
 		/* The homes above bound this one: they are for its tasks, too. */
 		for (; a; a = a->choice.parent ? cosched_auto_above(a) : NULL) {
 			a->sample.nr_normal += demand.nr_normal;
@@ -590,6 +592,19 @@ static void cosched_survey_limit(struct cosched_automatic *a)
 	a->limit = cosched_cgroup_limit(a->cs->css.cgroup, &a->light);
 }
 
+/*
+ * Do the tasks of @a come in bursts? Once its home has grown for them none waits, and nothing
+ * is seen of bursts: they are taken to go on until it demands half as much.
+ */
+static bool cosched_auto_bursts(struct cosched_automatic *a)
+{
+	if (a->sample.bursts)
+		a->bursts = max(a->choice.own, 1U);
+	else if (a->choice.own < a->bursts / 2)
+		a->bursts = 0;
+	return a->bursts;
+}
+
 /* What @a demands; @sampling: remember it for the next time. Whether it is batch. */
 static bool cosched_survey_demand(struct cosched_automatic *a, bool sampling)
 {
@@ -603,6 +618,9 @@ static bool cosched_survey_demand(struct cosched_automatic *a, bool sampling)
 	else if (sampling)
 		choice->own = a->sampled ? (choice->own + sample) / 2 : sample;
 	a->sampled |= sampling;
+	if (sampling)
+		a->turn |= choice->bursts != cosched_auto_bursts(a);
+	choice->bursts = a->bursts;
 	choice->demand = choice->own;
 	return a->light || a->batch;
 }
@@ -642,7 +660,7 @@ static void cosched_survey_cluster(struct cosched_survey *s, struct cosched_auto
  * homes change. So with more clusters than COSCHED_AUTO_TURN only so many have their turn
  * at a look, one after another, as many of batch, and besides those that
  *
- * - are new, have changed what they demand, or are batch now or no more,
+ * - are new, have changed what they demand, or are batch or come in bursts now, or no more,
  * - have not just one domain for a home: several are due to a few only,
  * - are below one that has its turn: to that they are no load.
  *

@@ -31,6 +31,11 @@
  * share data are 7 % better off with a home of one, and those that share none
  * lose 1 %.
  *
+ * A cluster whose tasks run briefly, wake up together and wait for each other, although they
+ * would lose nothing elsewhere ("Bursts" in kernel/sched/cosched.c), is due 16 times its
+ * demand, as far as others leave that, and all there is if they leave 3/4 of it. Where it
+ * begins is chosen without, so that what it demands on average is in the best place.
+ *
  * Where: the set with the least cost,
  *
  *	cost = load of others / capacity		a queue that one would join
@@ -91,6 +96,12 @@
 
 #include "cosched_auto.h"
 
+/*
+ * How many CPUs a cluster of which tasks wake up together needs then, for each one that it
+ * needs on average: they run for a sixteenth of the time between.
+ */
+#define AUTO_BURST		16
+
 /* What a task waiting on each CPU costs, or a whole CPU. */
 #define ONE			SCHED_CAPACITY_SCALE
 
@@ -120,6 +131,8 @@ struct auto_look {
 	const u32			*room, *far;
 	u64				allowed;
 	u32				demand, due, total;
+	u32				burst;	/* due where its tasks wake up together, or 0 */
+	bool				bursts;	/* which is what .due is now */
 	u32				cost;	/* of a large one that stays at its home, or 0 */
 };
 
@@ -214,6 +227,8 @@ static int auto_farthest(const struct auto_look *l, const struct auto_set *s)
 /* Is the step from one domain to all that there are worth it? @back: the way back. */
 static bool auto_all(const struct auto_look *l, bool back)
 {
+	if (l->bursts)
+		return l->due > (back ? l->total / 8 * 5 : l->total / 4 * 3);
 	if (back)
 		return l->demand > l->total && l->due > l->total / 4 * 3;
 	return l->demand > l->total + l->total / 8 && l->due > l->total - l->total / 8;
@@ -349,6 +364,27 @@ static u64 auto_look(struct auto_look *l, u64 home)
 	return best;
 }
 
+/*
+ * For bursts: @home, and what of several domains there was @before, made as large as is due
+ * then. Where it is was decided without: who is due more than it demands would go to and fro
+ * with others.
+ */
+static u64 auto_spread(struct auto_look *l, u64 home, u64 before)
+{
+	struct auto_set set;
+
+	if (!l->burst)
+		return home;
+	l->due = max(l->due, l->burst);
+	l->bursts = true;
+	if (hweight64(before) > 1)
+		home |= before & l->allowed;
+	auto_set(l, &set, home);
+	auto_grow(l, &set, false);
+	auto_shrink(l, &set);
+	return set.domains;
+}
+
 static u32 auto_demand(u32 demand)
 {
 	/* A thousandth of what 32 bits hold times ONE: more than there can be tasks. */
@@ -443,6 +479,11 @@ static void auto_prepare(struct auto_look *l, const struct cosched_auto *a,
 	/* Load is more than the demand: no overflow. */
 	if (load > capacity - capacity / 5)
 		l->due = div64_u64(l->demand * capacity, load);
+	if (a->bursts && !a->batch) {
+		/* Of what others leave. */
+		capacity -= min(capacity, load - l->demand);
+		l->burst = min((u64)l->demand * AUTO_BURST, capacity);
+	}
 }
 
 static int auto_size(const struct cosched_auto *a)
@@ -549,8 +590,8 @@ static void auto_exchange(const struct auto_look *l, struct cosched_machine *m,
 	list_for_each_entry(b, clusters, node) {
 		if (auto_size(b) < auto_size(a) - 2)
 			break;
-		if (b == a || b->batch || auto_size(b) > auto_size(a) || b->demand != b->own ||
-		    hweight64(b->home) != 1 || !(b->home & l->allowed) ||
+		if (b == a || b->batch || b->bursts || auto_size(b) > auto_size(a) ||
+		    b->demand != b->own || hweight64(b->home) != 1 || !(b->home & l->allowed) ||
 		    !(home & ~m->grown[__ffs64(b->home)]))
 			continue;
 		gain = auto_exchange_gain(l, m, a, b, &to);
@@ -576,15 +617,17 @@ static void auto_choose_one(struct cosched_auto *a, struct cosched_machine *m,
 {
 	u32 left[COSCHED_AUTO_DOMAINS];
 	struct auto_look l;
+	u64 home;
 
 	auto_charge(m, a, false);
 	auto_charge_below(m, a, clusters, false);
 	auto_prepare(&l, a, m, left);
-	a->home = l.allowed ? auto_look(&l, a->home) : 0;
+	home = l.allowed ? auto_look(&l, a->home) : 0;
+	a->home = home ? auto_spread(&l, home, a->home) : 0;
 	auto_charge_below(m, a, clusters, true);
 	auto_charge(m, a, true);
 	/* Not where others are below: they are in it. */
-	if (l.cost > AUTO_MARGIN && !a->batch && a->demand == a->own)
+	if (l.cost > AUTO_MARGIN && !a->batch && !a->bursts && a->demand == a->own)
 		auto_exchange(&l, m, a, clusters);
 }
 

@@ -98,6 +98,7 @@ static void cosched_auto_test_situations(struct kunit *test)
 		u8 other[8];		/* load of others, in tenths of a CPU */
 		u8 before[8], after[8];
 		u8 unseen;		/* domains where none of them is runnable */
+		u8 bursts;		/* clusters of which tasks wake up together */
 	} cases[] = {
 		{ "a new cluster has a domain", 2, 4, 2, 1, { 0 }, { }, { 0 }, { 1 } },
 		{ "one domain is all there is", 1, 4, 1, 2, { 400, 1 }, { }, { 0, 0 }, { 1, 1 } },
@@ -139,6 +140,18 @@ static void cosched_auto_test_situations(struct kunit *test)
 		  { 5, 2, 8 }, { 3, 4, 8 } },
 		{ "the example of the model", 4, 4, 4, 3, { 80, 40, 40 }, { }, { 1, 1, 2 },
 		  { 12, 1, 2 } },
+		{ "bursts have all that is idle", 2, 4, 2, 1, { 12 }, { }, { 1 }, { 3 }, 0, 1 },
+		{ "others have one domain", 2, 4, 2, 1, { 12 }, { }, { 1 }, { 1 } },
+		{ "small ones as well", 2, 4, 2, 1, { 3 }, { }, { 1 }, { 1 }, 0, 1 },
+		{ "and where somebody is", 2, 4, 2, 1, { 12 }, { 0, 25 }, { 1 }, { 1 }, 0, 1 },
+		{ "or comes", 2, 4, 2, 1, { 12 }, { 0, 30 }, { 3 }, { 1 }, 0, 1 },
+		{ "two have it both", 2, 4, 2, 2, { 12, 12 }, { }, { 1, 1 }, { 3, 3 }, 0, 3 },
+		{ "or part", 2, 4, 2, 2, { 24, 24 }, { }, { 1, 1 }, { 2, 1 }, 0, 3 },
+		{ "those that do not wake together are left alone", 2, 4, 2, 2, { 12, 12 }, { },
+		  { 1, 2 }, { 3, 2 }, 0, 1 },
+		{ "where there is more, as much as that", 4, 4, 4, 1, { 6 }, { }, { 1 }, { 3 },
+		  0, 1 },
+		{ "and all where nearly all run", 2, 4, 2, 1, { 75 }, { }, { 3 }, { 3 }, 0, 1 },
 		{ "a soaker avoids others", 2, 4, 2, 1, { 40 }, { 40, 0 }, { 0 }, { 2 } },
 	};
 	struct auto_test *t = test_alloc(test);
@@ -152,7 +165,8 @@ static void cosched_auto_test_situations(struct kunit *test)
 			if (cases[c].unseen & BIT(i))
 				t->machine.unseen[i] = t->machine.load[i];
 		for (i = 0; i < cases[c].nr_clusters; i++)
-			test_cluster(t, cases[c].demand[i] * ONE / 10, cases[c].before[i]);
+			test_cluster(t, cases[c].demand[i] * ONE / 10, cases[c].before[i])->bursts =
+				cases[c].bursts & BIT(i);
 		test_choose(t);
 		for (i = 0; i < t->nr; i++)
 			KUNIT_EXPECT_EQ_MSG(test, t->cluster[i].home, cases[c].after[i],
@@ -413,6 +427,7 @@ static void test_any(struct auto_test *t, bool even)
 		home <<= test_random(t, nr);
 		a = test_cluster(t, demand, nr < 64 ? home & (BIT_ULL(nr) - 1) : home);
 		a->batch = !even && !test_random(t, 8);
+		a->bursts = !even && (demand & 7) == 7;
 	}
 }
 

@@ -138,10 +138,10 @@
  * next change, which first waits for a grace period, so that neither a write
  * of a file nor CPU hotplug can fail for want of memory half way.
  *
- * struct cosched_apart, cosched_cluster::overruns, full and dear are written by one wakeup at a
- * time, the one whose cmpxchg() of cosched_apart::reviewed succeeds; the next may do so a few
- * ms later. Who reads them without sees them before or after. cosched_cluster::runs are changed
- * by atomic operations.
+ * struct cosched_apart, cosched_cluster::overruns, bursts, full and dear are written by one
+ * wakeup at a time, the one whose cmpxchg() of cosched_apart::reviewed succeeds; the next may do
+ * so a few ms later. Who reads them without sees them before or after. cosched_cluster::runs
+ * are changed by atomic operations.
  *
  * struct cosched_cpu is protected by its CPU's rq lock, except events[], which
  * only that CPU touches with interrupts off, and racy reads for statistics.
@@ -243,6 +243,7 @@ struct cosched_cluster {
 	u32				weights;	/* preferred << 16 | allowed */
 	u16				dear;		/* runs outside by those at home, squared */
 	u8				overruns;	/* reviews in a row that found it to */
+	u8				bursts;		/* likewise, its tasks to come in bursts */
 	bool				full;		/* likewise: others need all other CPUs */
 	struct cosched_apart		apart;
 	u64				cgroup_id;
@@ -544,6 +545,9 @@ static bool cosched_runs_on(struct task_struct *p)
 /* From how many runs, at home and outside, a mean is taken. */
 #define COSCHED_REVIEW_RUNS	12
 
+/* Of brief runs at home one in so many. */
+#define COSCHED_RUNS_SAMPLED	8
+
 /* Runs: their number and, above it, their sum in us, which change together. */
 #define COSCHED_RUNS_SHIFT	24
 #define COSCHED_RUNS_ONE(us)	((u64)(us) << COSCHED_RUNS_SHIFT | 1)
@@ -563,6 +567,10 @@ static bool cosched_reviewed(struct cosched_cluster *cl)
 	       COSCHED_REVIEWS * COSCHED_REVIEW_INTERVAL;
 }
 
+/* See "Bursts". They do after that many reviews in a row, of so many runs at home and outside. */
+#define COSCHED_BURSTS_REVIEWS	3
+#define COSCHED_BURSTS_RUNS	(COSCHED_REVIEW_RUNS / 2)
+
 /* See "Overrun". It does after that many reviews in a row. */
 #define COSCHED_OVERRUN_REVIEWS	2
 
@@ -579,9 +587,9 @@ static bool cosched_full(struct cosched_cluster *cl)
 }
 
 /*
- * @p ran for @run us and goes to sleep. Of interest only where home is so busy that the
- * cluster is reviewed: of those that run briefly, and where the machine is full of all whose
- * runs have an end. Of brief ones at home, of which there are many, one in eight is enough.
+ * @p ran for @run us and goes to sleep. Of interest only where home is so busy, or full at
+ * times, that the cluster is reviewed: of those that run briefly, and where the machine is full of
+ * all whose runs have an end. Of brief ones at home, of which there are many, not all are needed.
  * Where the cluster is apart, or overruns the machine, no mean decides anything.
  */
 static void cosched_sample_run(struct task_struct *p, u32 run)
@@ -599,7 +607,7 @@ static void cosched_sample_run(struct task_struct *p, u32 run)
 	/* With interrupts off. */
 	home = rcu_dereference_sched(cl->home);
 	outside = !cpumask_test_cpu(task_cpu(p), home_mask(home));
-	if (outside || !brief || p->cosched_slept % 8 == 0)
+	if (outside || !brief || p->cosched_slept % COSCHED_RUNS_SAMPLED == 0)
 		atomic64_add(COSCHED_RUNS_ONE(min(run, COSCHED_RUN_MAX)), &cl->runs[outside]);
 }
 
@@ -1133,7 +1141,7 @@ static void cosched_scan(struct task_struct *p, const struct cpumask *span,
 
 	for_each_cpu_wrap(cpu, span, warm) {
 		struct rq *rq = cpu_rq(cpu);
-		unsigned int nr_queued;
+		unsigned int nr_queued, pending;
 		unsigned long load;
 
 		if ((except && cpumask_test_cpu(cpu, except)) || !cosched_cpu_allowed(p, cpu))
@@ -1155,12 +1163,15 @@ static void cosched_scan(struct task_struct *p, const struct cpumask *span,
 		}
 		if (s->idle >= 0)
 			continue;
-		nr_queued = READ_ONCE(rq->nr_running);
-		if (s->host && s->stray < 0 && nr_queued == 1 &&
+		/* Who is on the way from another LLC is in the queue, as in idle_cpu(). */
+		pending = READ_ONCE(rq->ttwu_pending);
+		nr_queued = READ_ONCE(rq->nr_running) + pending;
+		if (s->host && s->stray < 0 && nr_queued == 1 && !pending &&
 		    cosched_long_stray(rcu_dereference(rq->curr), cpu) && cosched_cpu_suits(p, cpu))
 			s->stray = cpu;
 		if (s->host)
-			nr_queued = READ_ONCE(per_cpu_ptr(s->host->cpu, cpu)->nr_runnable);
+			nr_queued = pending +
+				    READ_ONCE(per_cpu_ptr(s->host->cpu, cpu)->nr_runnable);
 		load = READ_ONCE(rq->cfs.avg.runnable_avg);
 		if (s->queue < 0 || nr_queued < s->nr_queued ||
 		    (nr_queued == s->nr_queued && load < s->load)) {
@@ -1231,8 +1242,9 @@ static enum cosched_review_reason cosched_judge(const struct cosched_review *r, 
  * idle that way: 0.5 % for 1.5 %, of 48 that do. Weights that make leaving dearer than the
  * default ones ask for more of it.
  *
- * Not by one review: of two instances that begin together one is the first, by some
- * milliseconds, and would have spread over what the other needs next.
+ * Not by one review, unless no other task is runnable on any CPU: of two instances that begin
+ * together one is the first, by some milliseconds, and would have spread over what the other,
+ * of which one thread runs by then, needs next.
  */
 static bool cosched_judge_overrun(const struct cosched_review *r, u32 weights, bool before)
 {
@@ -1245,12 +1257,26 @@ static bool cosched_judge_overrun(const struct cosched_review *r, u32 weights, b
 	       r->others < r->total / 8;
 }
 
-/* How many reviews in a row found so, with this one, after @before. */
-static u8 cosched_count_overruns(const struct cosched_review *r, u32 weights, u8 before)
+/* How many reviews in a row found so, with this one, after @before; all at once if @alone. */
+static u8 cosched_count_overruns(const struct cosched_review *r, u32 weights, u8 before,
+				 bool alone)
 {
 	if (!cosched_judge_overrun(r, weights, before == COSCHED_OVERRUN_REVIEWS))
 		return 0;
-	return min(before + 1, COSCHED_OVERRUN_REVIEWS);
+	return alone ? COSCHED_OVERRUN_REVIEWS : min(before + 1, COSCHED_OVERRUN_REVIEWS);
+}
+
+/* Is nothing but @cl runnable just now? */
+static bool cosched_alone(struct cosched_cluster *cl)
+{
+	int cpu;
+
+	for_each_online_cpu(cpu) {
+		if (READ_ONCE(cpu_rq(cpu)->cfs.h_nr_runnable) >
+		    READ_ONCE(per_cpu_ptr(cl->cpu, cpu)->nr_runnable))
+			return false;
+	}
+	return true;
 }
 
 /* The runnable average of @cl on those CPUs of @span that are, or are not, of @home. */
@@ -1360,6 +1386,27 @@ static u32 cosched_judge_dear(const struct cosched_review *r, u32 dear)
 	return (dear * COSCHED_DEAR_RUNS + seen * nr) / (COSCHED_DEAR_RUNS + nr);
 }
 
+/*
+ * Bursts
+ *
+ * Tasks that run briefly and wake up together find no idle CPU at a home that has enough on
+ * average, and leave it or wait for each other, as weights have it. Where runs outside, as
+ * measured for "Apart", take hardly longer, they wait for nothing, and an automatic home is to
+ * grow (cosched_auto::bursts). Hardly is less than a quarter: 5 to 20 % were seen where nothing is
+ * shared, as who wakes them is at home, and soon done, and 60 to 100 % where all is. Of those
+ * that make the slowest percent of wakeups slow there are few: one run in 32 outside is enough.
+ */
+#define COSCHED_BURSTS_OUTSIDE		32
+
+static bool cosched_judge_bursts(const struct cosched_review *r)
+{
+	u32 runs = r->nr[0] * COSCHED_RUNS_SAMPLED + r->nr[1];
+
+	return r->load <= r->capacity + r->room &&
+	       r->run[1] <= r->run[0] + r->run[0] / 4 &&
+	       r->nr[1] * COSCHED_BURSTS_OUTSIDE >= runs;
+}
+
 /* If it is time, see whether @cl, of which @p wakes up, should be apart, or overruns all. */
 static void cosched_review(struct task_struct *p, struct cosched_cluster *cl,
 			   struct cosched_home *home)
@@ -1387,9 +1434,14 @@ static void cosched_review(struct task_struct *p, struct cosched_cluster *cl,
 	cosched_review_load(p, cl, home, &r);
 	/* What it was longer ago than it lasts does not count. */
 	overruns = now - last <= COSCHED_REVIEWS * COSCHED_REVIEW_INTERVAL ? cl->overruns : 0;
-	overruns = cosched_count_overruns(&r, READ_ONCE(cl->weights), overruns);
+	/* All CPUs are looked at only for one that has more to do than these can. */
+	overruns = cosched_count_overruns(&r, READ_ONCE(cl->weights), overruns,
+					  r.own > r.total && cosched_alone(cl));
 	overrun = overruns == COSCHED_OVERRUN_REVIEWS;
 	known = cosched_review_runs(cl, &r);
+	if (min(r.nr[0], r.nr[1]) >= COSCHED_BURSTS_RUNS)
+		WRITE_ONCE(cl->bursts, cosched_judge_bursts(&r) ?
+			   min(cl->bursts + 1, COSCHED_BURSTS_REVIEWS) : 0);
 	reason = cosched_judge(&r, READ_ONCE(cl->weights));
 	WRITE_ONCE(cl->overruns, overruns);
 	WRITE_ONCE(cl->dear, cosched_judge_dear(&r, cl->dear));
@@ -1715,6 +1767,10 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 		cpu = s.stray;
 		goto out;
 	}
+
+	/* Home is full just now, if not on average: see "Bursts". */
+	if (brief)
+		cosched_review(p, cl, home);
 
 	/* To wait for one of its own, briefly, costs less than to leave the data. */
 	waits = brief && cosched_home_busy(p, home);
@@ -2375,7 +2431,7 @@ void cosched_task_exit(struct task_struct *p)
  * @cl: the cluster
  * @cpus: for each possible CPU, where to add what is there, and to take it from others
  * @demand: where to add the sum over all CPUs, SCHED_CAPACITY_SCALE being one task, and
- *	the numbers of runnable tasks just now
+ *	the numbers of runnable tasks just now, and whether they come in bursts
  *
  * A thousand clusters times the CPUs of a large machine are too many to look at,
  * and to lock: only where there was load lately, and as cosched_peek() sees it; it is
@@ -2412,6 +2468,8 @@ bool cosched_cluster_demand(struct cosched_cluster *cl, struct cosched_on_cpu *c
 		demand->nr_idle_policy += snap.nr_idle_policy;
 		any = true;
 	}
+	demand->bursts |= READ_ONCE(cl->bursts) == COSCHED_BURSTS_REVIEWS &&
+			  cosched_reviewed(cl);
 	return any;
 }
 

@@ -264,6 +264,39 @@ static void cosched_test_judge(struct kunit *test)
 	}
 }
 
+/* Whether a home of 4 CPUs is full at times for nothing, by runs there and outside. */
+static void cosched_test_judge_bursts(struct kunit *test)
+{
+	static const struct {
+		u32 home, outside;	/* us */
+		u32 nr_home, nr_outside;
+		u32 load, room;		/* CPUs */
+		bool want;
+	} cases[] = {
+		{ 100, 100, 31, 8, 1, 4, true },
+		{ 100, 100, 32, 8, 1, 4, false },
+		/* Runs outside are longer. */
+		{ 100, 125, 30, 100, 1, 4, true },
+		{ 100, 126, 30, 100, 1, 4, false },
+		/* More than home has CPUs, and more than there are. */
+		{ 100, 100, 30, 100, 6, 2, true },
+		{ 100, 100, 30, 100, 6, 1, false },
+	};
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct cosched_review r = {
+			.run = { cases[i].home, cases[i].outside },
+			.nr = { cases[i].nr_home, cases[i].nr_outside },
+			.load = cases[i].load * SCHED_CAPACITY_SCALE,
+			.capacity = 4 * SCHED_CAPACITY_SCALE,
+			.room = cases[i].room * SCHED_CAPACITY_SCALE,
+		};
+
+		KUNIT_EXPECT_EQ_MSG(test, cosched_judge_bursts(&r), cases[i].want, "case %d", i);
+	}
+}
+
 /* Whether a cluster overruns a machine of 16 CPUs, by what it and others do. */
 static void cosched_test_judge_overrun(struct kunit *test)
 {
@@ -307,7 +340,10 @@ static void cosched_test_judge_overrun(struct kunit *test)
 	}
 }
 
-/* One review is not enough for that, and one that finds otherwise is enough to end it. */
+/*
+ * One review is not enough for that, unless there is nobody else, and one that finds otherwise
+ * is enough to end it.
+ */
 static void cosched_test_count_overruns(struct kunit *test)
 {
 	static const u32 weights = COSCHED_WEIGHT_PREFERRED << 16 | COSCHED_WEIGHT_ALLOWED;
@@ -315,17 +351,20 @@ static void cosched_test_count_overruns(struct kunit *test)
 	static const struct {
 		u32 own;	/* tasks */
 		u8 want;
+		bool alone;
 	} reviews[] = {
 		/* Less than it takes to begin with is enough to go on, but not to begin again. */
 		{ 19, 1 }, { 17, 0 }, { 19, 1 }, { 19, 2 }, { 17, 2 }, { 64, 2 },
 		{ 16, 0 }, { 17, 0 },
+		{ 17, 0, true }, { 19, 2, true }, { 17, 2, true }, { 16, 0, true },
+		{ 19, 1 }, { 19, 2, true },
 	};
 	u8 overruns = 0;
 	int i;
 
 	for (i = 0; i < ARRAY_SIZE(reviews); i++) {
 		r.own = reviews[i].own * SCHED_CAPACITY_SCALE;
-		overruns = cosched_count_overruns(&r, weights, overruns);
+		overruns = cosched_count_overruns(&r, weights, overruns, reviews[i].alone);
 		KUNIT_EXPECT_EQ_MSG(test, overruns, reviews[i].want, "review %d", i);
 	}
 }
@@ -532,6 +571,7 @@ static struct kunit_case cosched_test_cases[] = {
 	KUNIT_CASE(cosched_test_mean_run),
 	KUNIT_CASE(cosched_test_weights),
 	KUNIT_CASE(cosched_test_judge),
+	KUNIT_CASE(cosched_test_judge_bursts),
 	KUNIT_CASE(cosched_test_judge_overrun),
 	KUNIT_CASE(cosched_test_count_overruns),
 	KUNIT_CASE(cosched_test_judge_dear),

@@ -364,6 +364,47 @@ static void grows_and_shrinks(const char *top)
 	stands_still(cg, 1, 500);
 }
 
+/* Wakes all of @g, so many times, every ms or two. */
+static void wake_together(struct ru_gang *g, int times)
+{
+	while (times--) {
+		ru_wake(g);
+		cs_sleep_ms(1);
+	}
+}
+
+/*
+ * Threads that wake up together, run for an instant, and share nothing: they need few CPUs on
+ * average, and all that are idle when they wake up. So a home grows before they wait for each
+ * other, stays so, and is given back when others need the CPUs.
+ */
+static void bursts(const char *top)
+{
+	char cg[1][PATH_MAX];
+	cpu_set_t first, home, elsewhere;
+	struct ru_gang *g;
+	long long changes;
+
+	make(cg[0], top, "a", "auto");
+	g = ru_gang(&(struct ru_gang_opts){ .n = 3 * per_llc(), .cg = cg[0], .busy_us = 100,
+					    .sleep_us = 1000000 });
+	first = home_of(cg[0]);
+	REQUIRE(domains(&first) == 1, "%d domains", domains(&first));
+	wake_together(g, AUTO_SETTLE_MS);
+	home = home_of(cg[0]);
+	REQUIRE(domains(&home) > 1, "no headroom");
+	changes = cs_stat(cg[0], "home_changes");
+	wake_together(g, 1000);
+	REQUIRE(cs_stat(cg[0], "home_changes") == changes, "moves on");
+
+	CPU_XOR(&elsewhere, &ru_topo()->online, &first);
+	ru_gang(&(struct ru_gang_opts){ .n = CPU_COUNT(&elsewhere), .start = elsewhere,
+					.one_each = true });
+	wake_together(g, AUTO_SETTLE_MS);
+	home = home_of(cg[0]);
+	REQUIRE(CPU_EQUAL(&home, &first), "in the way of others");
+}
+
 /* With explicit homes, and tasks of no cluster: where there is room. */
 static void beside_others(const char *top)
 {
@@ -706,6 +747,7 @@ static const struct cs_test tests[] = {
 	{ "uneven", uneven, 0 },
 	{ "many_small", many_small, 0 },
 	{ "grows_and_shrinks", grows_and_shrinks, 0 },
+	{ "bursts", bursts, 0 },
 	{ "beside_others", beside_others, 0 },
 	{ "limited_cpus", limited_cpus, 0 },
 	{ "limited_cpus_below", limited_cpus_below, 0 },
