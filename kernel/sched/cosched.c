@@ -1207,6 +1207,7 @@ struct cosched_review {
 	u64	load;		/* of home, and of the cluster outside */
 	u64	capacity;	/* of home */
 	u64	room;		/* what others leave of the rest */
+	bool	mine;		/* the cluster has a task for each CPU of home just now */
 	u64	own;		/* load of the cluster, anywhere, */
 	u64	others;		/* and all other load */
 	u64	total;		/* capacity of all there is */
@@ -1299,6 +1300,17 @@ static unsigned long cosched_own_load(struct cosched_cluster *cl, const struct c
 	return own;
 }
 
+/* How many tasks of @cl are runnable at home just now. */
+static unsigned int cosched_nr_at_home(struct cosched_cluster *cl, struct cosched_home *home)
+{
+	unsigned int nr = 0;
+	int cpu;
+
+	for_each_cpu(cpu, home_mask(home))
+		nr += READ_ONCE(per_cpu_ptr(cl->cpu, cpu)->nr_runnable);
+	return nr;
+}
+
 static void cosched_review_load(struct task_struct *p, struct cosched_cluster *cl,
 				struct cosched_home *home, struct cosched_review *r)
 {
@@ -1311,6 +1323,7 @@ static void cosched_review_load(struct task_struct *p, struct cosched_cluster *c
 	r->capacity = (u64)home->nr << SCHED_CAPACITY_SHIFT;
 	r->room = 0;
 	r->own = cosched_own_load(cl, home_mask(home), home, true);
+	r->mine = cosched_nr_at_home(cl, home) >= home->nr;
 	r->total = r->capacity;
 	for_each_cpu(llc, &cosched_llcs) {
 		unsigned long load, own;
@@ -1395,6 +1408,7 @@ static u32 cosched_judge_dear(const struct cosched_review *r, u32 dear)
  * grow (cosched_auto::bursts). Hardly is less than a quarter: 5 to 20 % were seen where nothing is
  * shared, as who wakes them is at home, and soon done, and 60 to 100 % where all is. Of those
  * that make the slowest percent of wakeups slow there are few: one run in 32 outside is enough.
+ * Nor is it others who make home full, which is a matter of where it is.
  */
 #define COSCHED_BURSTS_OUTSIDE		32
 
@@ -1402,7 +1416,7 @@ static bool cosched_judge_bursts(const struct cosched_review *r)
 {
 	u32 runs = r->nr[0] * COSCHED_RUNS_SAMPLED + r->nr[1];
 
-	return r->load <= r->capacity + r->room &&
+	return r->mine && r->load <= r->capacity + r->room &&
 	       r->run[1] <= r->run[0] + r->run[0] / 4 &&
 	       r->nr[1] * COSCHED_BURSTS_OUTSIDE >= runs;
 }

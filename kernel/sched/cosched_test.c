@@ -271,16 +271,18 @@ static void cosched_test_judge_bursts(struct kunit *test)
 		u32 home, outside;	/* us */
 		u32 nr_home, nr_outside;
 		u32 load, room;		/* CPUs */
-		bool want;
+		bool mine, want;
 	} cases[] = {
-		{ 100, 100, 31, 8, 1, 4, true },
-		{ 100, 100, 32, 8, 1, 4, false },
+		{ 100, 100, 31, 8, 1, 4, true, true },
+		{ 100, 100, 32, 8, 1, 4, true, false },
+		/* Others are there. */
+		{ 100, 100, 31, 8, 1, 4, false, false },
 		/* Runs outside are longer. */
-		{ 100, 125, 30, 100, 1, 4, true },
-		{ 100, 126, 30, 100, 1, 4, false },
+		{ 100, 125, 30, 100, 1, 4, true, true },
+		{ 100, 126, 30, 100, 1, 4, true, false },
 		/* More than home has CPUs, and more than there are. */
-		{ 100, 100, 30, 100, 6, 2, true },
-		{ 100, 100, 30, 100, 6, 1, false },
+		{ 100, 100, 30, 100, 6, 2, true, true },
+		{ 100, 100, 30, 100, 6, 1, true, false },
 	};
 	int i;
 
@@ -291,6 +293,7 @@ static void cosched_test_judge_bursts(struct kunit *test)
 			.load = cases[i].load * SCHED_CAPACITY_SCALE,
 			.capacity = 4 * SCHED_CAPACITY_SCALE,
 			.room = cases[i].room * SCHED_CAPACITY_SCALE,
+			.mine = cases[i].mine,
 		};
 
 		KUNIT_EXPECT_EQ_MSG(test, cosched_judge_bursts(&r), cases[i].want, "case %d", i);
