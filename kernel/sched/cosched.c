@@ -1207,7 +1207,7 @@ struct cosched_review {
 	u64	load;		/* of home, and of the cluster outside */
 	u64	capacity;	/* of home */
 	u64	room;		/* what others leave of the rest */
-	bool	mine;		/* the cluster has a task for each CPU of home just now */
+	bool	mine;		/* the cluster has a task for half of home's CPUs just now */
 	u64	own;		/* load of the cluster, anywhere, */
 	u64	others;		/* and all other load */
 	u64	total;		/* capacity of all there is */
@@ -1323,7 +1323,7 @@ static void cosched_review_load(struct task_struct *p, struct cosched_cluster *c
 	r->capacity = (u64)home->nr << SCHED_CAPACITY_SHIFT;
 	r->room = 0;
 	r->own = cosched_own_load(cl, home_mask(home), home, true);
-	r->mine = cosched_nr_at_home(cl, home) >= home->nr;
+	r->mine = 2 * cosched_nr_at_home(cl, home) >= home->nr;
 	r->total = r->capacity;
 	for_each_cpu(llc, &cosched_llcs) {
 		unsigned long load, own;
