@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -105,8 +106,17 @@ func fuzzChecks(ctx context.Context, dir string, lasting time.Duration) ([]check
 func fuzz(ctx context.Context, dir, path, name string, lasting time.Duration) error {
 	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-fuzz", "^"+name+"$", "-fuzztime", lasting.String(), path)
 	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
+	if out, err := cmd.CombinedOutput(); err != nil && !timeWasUp(out) {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
 	return nil
 }
+
+// timeWasUp says whether all that failed is that the fuzzer's own time was up while a worker was
+// at work, which Go before 1.27 now and then reports as a failure (go.dev/issue/75804). What a
+// fuzz test itself reports names its file, or comes with the input.
+func timeWasUp(out []byte) bool {
+	return overrun.Match(out) && !bytes.Contains(out, []byte("Failing input"))
+}
+
+var overrun = regexp.MustCompile(`(?m)^--- FAIL: Fuzz\w+ \([^)]*\)\n +context deadline exceeded\n(exit status 1\n)?FAIL\b`)

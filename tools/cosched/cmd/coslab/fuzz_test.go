@@ -80,3 +80,20 @@ func FuzzRight(f *testing.F) {
 		}
 	}
 }
+
+func TestTimeWasUp(t *testing.T) {
+	const start = "fuzz: elapsed: 0s, gathering baseline coverage: 1/1 completed, now fuzzing with 2 workers\n"
+	for out, want := range map[string]bool{
+		start + "--- FAIL: FuzzA (1.02s)\n    context deadline exceeded\nexit status 1\nFAIL\texample\t1.023s\n":       true,
+		start + "--- FAIL: FuzzA (1.02s)\n    context deadline exceeded\nFAIL\nexit status 1\nFAIL\texample\t1.023s\n": true,
+		start + "--- FAIL: FuzzA (0.03s)\n    --- FAIL: FuzzA (0.00s)\n        a_test.go:7: context deadline exceeded\n    \n" +
+			"    Failing input written to testdata/fuzz/FuzzA/1\nFAIL\nexit status 1\nFAIL\texample\t0.03s\n": false,
+		start + "--- FAIL: FuzzA (1.02s)\n    context deadline exceeded\n    Failing input written to testdata/fuzz/FuzzA/1\nFAIL\n": false,
+		start + "--- FAIL: FuzzA (1.02s)\n    fuzzing process hung or terminated unexpectedly: exit status 2\nFAIL\n":                false,
+		"FAIL\texample [build failed]\nFAIL\n": false,
+	} {
+		if got := timeWasUp([]byte(out)); got != want {
+			t.Errorf("%t for\n%s", got, out)
+		}
+	}
+}
