@@ -9,9 +9,10 @@
 
 static const char help[] =
 "Usage: gang [OPTION]... -- COMMAND [ARGUMENT]...\n"
-"Runs COMMAND several times at once and prints \"result msec N\", the time of the\n"
-"system's clock until all have ended.  Exits with 1 if one of them fails.  In\n"
-"ARGUMENTs %d is replaced by the instance's number, from 0 on.\n"
+"Runs COMMAND several times at once and prints, of each instance as it ends,\n"
+"\"instance I msec N\", and at last \"result msec N\", the time of the system's clock\n"
+"until all have ended.  Exits with 1 if one of them fails.  In ARGUMENTs %d is\n"
+"replaced by the instance's number, from 0 on.\n"
 "\n"
 "  -n, --instances N   how often (2)\n"
 "  -g, --cgroup DIR    cgroup of instance I: DIR with %d replaced by I\n"
@@ -35,12 +36,13 @@ static char *numbered(char *text, long nr)
 	return out;
 }
 
-static void start(long nr, int go, char **command)
+static pid_t start(long nr, int go, char **command)
 {
+	pid_t pid = fork_child();
 	char byte;
 
-	if (fork_child())
-		return;
+	if (pid)
+		return pid;
 	for (char **arg = command + 1; *arg; arg++)
 		*arg = numbered(*arg, nr);
 	if (cgroup)
@@ -64,6 +66,7 @@ int main(int argc, char **argv)
 		{ }
 	};
 	int c, go[2], status, failed = 0;
+	pid_t pid, *pids;
 	uint64_t t;
 
 	while ((c = getopt_long(argc, argv, "+n:g:omh", options, NULL)) != -1) {
@@ -82,8 +85,11 @@ int main(int argc, char **argv)
 	}
 	if (pipe2(go, O_CLOEXEC))
 		die("pipe: %s", strerror(errno));
+	pids = calloc(instances, sizeof(*pids));
+	if (!pids)
+		die("no memory");
 	for (long i = 0; i < instances; i++)
-		start(i, go[0], argv + optind);
+		pids[i] = start(i, go[0], argv + optind);
 	/* They are in their cgroups when they wait for their byte. */
 	sleep_ns(20000000);
 	begin_measuring(model, 0);
@@ -91,8 +97,12 @@ int main(int argc, char **argv)
 	for (long i = 0; i < instances; i++)
 		if (write(go[1], "", 1) != 1)
 			die("pipe: %s", strerror(errno));
-	while (wait(&status) > 0)
+	while ((pid = wait(&status)) > 0) {
 		failed |= !WIFEXITED(status) || WEXITSTATUS(status);
+		for (long i = 0; i < instances; i++)
+			if (pids[i] == pid)
+				printf("instance %ld msec %.3f\n", i, (now_ns() - t) / 1e6);
+	}
 	t = now_ns() - t;
 	end_measuring(model);
 	if (failed)
