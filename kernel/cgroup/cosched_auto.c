@@ -24,9 +24,9 @@
  * headroom; where there is none to give, everyone has its share. A domain of
  * which less than half would be used is not added: rule 4 sends the little there
  * is too much to where there is room, and threads in one domain share more than
- * in two. Nor is one that costs more than it saves (see below), as it is small, far or full
- * of others: whoever had it would give it for any other by an exchange, and have it again at
- * the next look. It is given back when less than a quarter of it is used. The last step,
+ * in two. Nor is one that costs more than it saves (see below; distance aside), as it is small
+ * or full of others: whoever had it would give it for any other by an exchange, and have it
+ * again at the next look. It is given back when less than a quarter of it is used. The last step,
  * from one domain to all there are, is the one that ends all locality, and is
  * made for a cluster only that has the machine nearly for itself (7/8 of it are
  * due to it) and more tasks than CPUs. 8 threads on two domains of 4 CPUs that
@@ -236,6 +236,56 @@ static bool auto_all(const struct auto_look *l, bool back)
 	return l->demand > l->total + l->total / 8 && l->due > l->total - l->total / 8;
 }
 
+/* What the size of a set costs: each domain but the first, and what is missing. */
+static u32 auto_cost_size(const struct auto_look *l, const struct auto_set *s)
+{
+	u32 cost = (s->nr - 1) * ONE / 16;
+
+	if (l->due > s->room)
+		cost += auto_ratio(l->due - s->room, s->room);
+	return cost;
+}
+
+/* The same, and the load of others. */
+static u32 auto_cost_growth(const struct auto_look *l, const struct auto_set *s)
+{
+	return auto_cost_size(l, s) + auto_ratio(s->load, s->capacity);
+}
+
+/* @keep: as far as it would not shrink again. */
+static void auto_grow(const struct auto_look *l, struct auto_set *s, bool keep)
+{
+	while (l->due > s->room && s->domains != l->allowed) {
+		int d = auto_nearest(l, s);
+		u32 cost;
+
+		if (l->due <= s->room + min(l->room[d], s->room) / (keep ? 4 : 2))
+			return;
+		if (s->nr == 1 && (s->domains | BIT_ULL(d)) == l->allowed && !auto_all(l, keep))
+			return;
+		cost = auto_cost_growth(l, s);
+		auto_add(l, s, d);
+		/* Small, or full of others. */
+		if (auto_cost_growth(l, s) >= cost) {
+			auto_del(l, s, d);
+			return;
+		}
+	}
+}
+
+static void auto_shrink(const struct auto_look *l, struct auto_set *s)
+{
+	while (s->nr > 1) {
+		int d = auto_farthest(l, s);
+		u32 rest = s->room - l->room[d];
+
+		if (l->due > rest + min(l->room[d], rest) / 4 &&
+		    (s->nr > 2 || s->domains != l->allowed || auto_all(l, true)))
+			return;
+		auto_del(l, s, d);
+	}
+}
+
 /* What the machine's state adds to what a set of this size costs anywhere. */
 static u32 auto_cost_avoidable(const struct auto_look *l, const struct auto_set *s)
 {
@@ -257,45 +307,7 @@ static u32 auto_cost_avoidable(const struct auto_look *l, const struct auto_set 
 
 static u32 auto_cost(const struct auto_look *l, const struct auto_set *s)
 {
-	u32 cost = auto_cost_avoidable(l, s) + (s->nr - 1) * ONE / 16;
-
-	if (l->due > s->room)
-		cost += auto_ratio(l->due - s->room, s->room);
-	return cost;
-}
-
-/* @keep: as far as it would not shrink again. */
-static void auto_grow(const struct auto_look *l, struct auto_set *s, bool keep)
-{
-	while (l->due > s->room && s->domains != l->allowed) {
-		int d = auto_nearest(l, s);
-		u32 cost;
-
-		if (l->due <= s->room + min(l->room[d], s->room) / (keep ? 4 : 2))
-			return;
-		if (s->nr == 1 && (s->domains | BIT_ULL(d)) == l->allowed && !auto_all(l, keep))
-			return;
-		cost = auto_cost(l, s);
-		auto_add(l, s, d);
-		/* Small, far, or full of others. */
-		if (auto_cost(l, s) >= cost) {
-			auto_del(l, s, d);
-			return;
-		}
-	}
-}
-
-static void auto_shrink(const struct auto_look *l, struct auto_set *s)
-{
-	while (s->nr > 1) {
-		int d = auto_farthest(l, s);
-		u32 rest = s->room - l->room[d];
-
-		if (l->due > rest + min(l->room[d], rest) / 4 &&
-		    (s->nr > 2 || s->domains != l->allowed || auto_all(l, true)))
-			return;
-		auto_del(l, s, d);
-	}
+	return auto_cost_avoidable(l, s) + auto_cost_size(l, s);
 }
 
 static void auto_set(const struct auto_look *l, struct auto_set *s, u64 domains)
