@@ -24,9 +24,11 @@
  * headroom; where there is none to give, everyone has its share. A domain of
  * which less than half would be used is not added: rule 4 sends the little there
  * is too much to where there is room, and threads in one domain share more than
- * in two. Nor is one that costs more than it saves (see below; distance aside), as it is small
- * or full of others: whoever had it would give it for any other by an exchange, and have it
- * again at the next look. It is given back when less than a quarter of it is used. The last step,
+ * in two. Nor is one that costs more than it saves, as it is small or full of others:
+ * whoever had it would give it for any other by an exchange, and have it again at the
+ * next look. In this comparison distance does not count, and headroom does for
+ * everyone: without, a large cluster would keep out of a domain that others just fill.
+ * A domain is given back when less than a quarter of it is used. The last step,
  * from one domain to all there are, is the one that ends all locality, and is
  * made for a cluster only that has the machine nearly for itself (7/8 of it are
  * due to it) and more tasks than CPUs. 8 threads on two domains of 4 CPUs that
@@ -236,20 +238,22 @@ static bool auto_all(const struct auto_look *l, bool back)
 	return l->demand > l->total + l->total / 8 && l->due > l->total - l->total / 8;
 }
 
-/* What the size of a set costs: each domain but the first, and what is missing. */
-static u32 auto_cost_size(const struct auto_look *l, const struct auto_set *s)
+/* What the size of a set costs: each domain but the first, and what is missing of @wanted. */
+static u32 auto_cost_size(const struct auto_set *s, u32 wanted)
 {
 	u32 cost = (s->nr - 1) * ONE / 16;
 
-	if (l->due > s->room)
-		cost += auto_ratio(l->due - s->room, s->room);
+	if (wanted > s->room)
+		cost += auto_ratio(wanted - s->room, s->room);
 	return cost;
 }
 
-/* The same, and the load of others. */
+/* What growth goes by: that, with headroom even where the machine is full, and others' load. */
 static u32 auto_cost_growth(const struct auto_look *l, const struct auto_set *s)
 {
-	return auto_cost_size(l, s) + auto_ratio(s->load, s->capacity);
+	u32 wanted = max(l->due, min(l->demand, l->due) / 4 * 5);
+
+	return auto_cost_size(s, wanted) + auto_ratio(s->load, s->capacity);
 }
 
 /* @keep: as far as it would not shrink again. */
@@ -307,7 +311,7 @@ static u32 auto_cost_avoidable(const struct auto_look *l, const struct auto_set 
 
 static u32 auto_cost(const struct auto_look *l, const struct auto_set *s)
 {
-	return auto_cost_avoidable(l, s) + auto_cost_size(l, s);
+	return auto_cost_avoidable(l, s) + auto_cost_size(s, l->due);
 }
 
 static void auto_set(const struct auto_look *l, struct auto_set *s, u64 domains)
@@ -327,6 +331,8 @@ static u32 auto_from(const struct auto_look *l, struct auto_set *s, int d)
 	}
 	auto_set(l, s, BIT_ULL(d));
 	auto_grow(l, s, false);
+	/* Grown from a small one, it may be more than it would keep. */
+	auto_shrink(l, s);
 	return auto_cost(l, s);
 }
 
@@ -588,11 +594,22 @@ static bool auto_stays(struct cosched_machine *m, const struct cosched_auto *a)
 	return home == a->home;
 }
 
+/* What @l would have in @domains, of what is due to it. */
+static u32 auto_room(const struct auto_look *l, u64 domains)
+{
+	u32 room = 0;
+
+	for (; domains; domains &= domains - 1)
+		room += l->room[__ffs64(domains)];
+	return min(l->due, room);
+}
+
 /*
  * @a finds no place that is better, as long as nobody makes room. With whom could it change
  * places? Those who ask are large: there are hardly more of them than domains. They ask those
  * in one domain that demand about as much or less, down to a quarter: smaller ones are not what
- * is in the way. None of the two may want to leave again.
+ * is in the way. Nor does @a give up room that is due to it, which it would grow for at the next
+ * look. None of the two may want to leave again.
  */
 static void auto_exchange(const struct auto_look *l, struct cosched_machine *m,
 			  struct cosched_auto *a, const struct list_head *clusters)
@@ -613,7 +630,8 @@ static void auto_exchange(const struct auto_look *l, struct cosched_machine *m,
 			break;
 		if (b == a || b->batch || b->bursts || auto_size(b) > auto_size(a) ||
 		    b->demand != b->own || hweight64(b->home) != 1 || !(b->home & l->allowed) ||
-		    !(home & ~m->grown[__ffs64(b->home)]))
+		    !(home & ~m->grown[__ffs64(b->home)]) ||
+		    auto_room(l, m->grown[__ffs64(b->home)]) < auto_room(l, home))
 			continue;
 		gain = auto_exchange_gain(l, m, a, b, &to);
 		if (gain > best) {

@@ -130,6 +130,8 @@ static void cosched_auto_test_situations(struct kunit *test)
 		{ "at the border it grows, not to move first and grow then", 4, 4, 4, 1, { 47 },
 		  { 10 }, { 1 }, { 3 } },
 		{ "below it moves", 4, 4, 4, 1, { 38 }, { 10 }, { 1 }, { 2 } },
+		{ "who has more than its share shares all", 4, 4, 4, 1, { 640 }, { 40 }, { 14 },
+		  { 15 } },
 		{ "it grows to the nearest", 4, 4, 2, 1, { 80 }, { }, { 4 }, { 12 } },
 		{ "not where others are, among equals", 4, 4, 4, 2, { 80, 40 }, { }, { 1, 2 },
 		  { 5, 2 } },
