@@ -322,18 +322,39 @@ static void auto_set(const struct auto_look *l, struct auto_set *s, u64 domains)
 		auto_add(l, s, __ffs64(domains));
 }
 
-/* A home from @d on, and its cost. Of one domain, only that it is this one is said. */
-static u32 auto_from(const struct auto_look *l, struct auto_set *s, int d)
+/* The cost of one domain, @d, that holds what is due. */
+static __always_inline u32 auto_cost_fits(const struct auto_look *l, int d)
 {
-	if (l->due <= l->room[d]) {
-		s->domains = BIT_ULL(d);
-		return l->m->ratio[d] + (l->far ? l->far[d] / 2 : 0);
-	}
+	return l->m->ratio[d] + (l->far ? l->far[d] / 2 : 0);
+}
+
+/* The cost of one domain. */
+static u32 auto_cost_one(const struct auto_look *l, int d)
+{
+	u32 cost = auto_cost_fits(l, d);
+
+	if (l->due > l->room[d])
+		cost += auto_ratio(l->due - l->room[d], l->room[d]);
+	return cost;
+}
+
+/* A home that begins with @d, and its cost. */
+static noinline u32 auto_cost_grown(const struct auto_look *l, struct auto_set *s, int d)
+{
 	auto_set(l, s, BIT_ULL(d));
 	auto_grow(l, s, false);
 	/* Grown from a small one, it may be more than it would keep. */
 	auto_shrink(l, s);
 	return auto_cost(l, s);
+}
+
+/* The same. Of one domain, only that it is this one is said. Asked of each: it has to be fast. */
+static __always_inline u32 auto_from(const struct auto_look *l, struct auto_set *s, int d)
+{
+	if (l->due > l->room[d])
+		return auto_cost_grown(l, s, d);
+	s->domains = BIT_ULL(d);
+	return auto_cost_fits(l, d);
 }
 
 /* What nobody is seen of is no reason to leave. */
@@ -468,12 +489,14 @@ static void auto_leave(const struct cosched_machine *m, const u32 *room, u32 *le
 	}
 }
 
-/* What @a may use and is due, @a being out. @left is for the room of batch. */
+/* What @a may use and is due, @a being out. @left is for what others leave of its own room. */
 static void auto_prepare(struct auto_look *l, const struct cosched_auto *a,
 			 const struct cosched_machine *m, u32 *left)
 {
-	u64 load = auto_demand(a->demand), capacity = 0;
+	u64 load = auto_demand(a->demand), capacity = 0, allowed = 0;
 	unsigned int i;
+	u32 total = 0;
+	bool batch;
 
 	memset(l, 0, sizeof(*l));
 	l->m = m;
@@ -481,27 +504,35 @@ static void auto_prepare(struct auto_look *l, const struct cosched_auto *a,
 	l->far = a->far;
 	l->demand = auto_demand(a->demand);
 	if (a->batch) {
-		auto_leave(m, l->room, left);
+		const u32 *free = m->left;
+
+		if (a->room) {
+			auto_leave(m, a->room, left);
+			free = left;
+		}
 		/* Where others need all, all domains are equal. */
-		if (memchr_inv(left, 0, m->nr * sizeof(*left)))
-			l->room = left;
+		if (memchr_inv(free, 0, m->nr * sizeof(*free)))
+			l->room = free;
 	}
+	batch = l->room == left || l->room == m->left;
 	for (i = 0; i < m->nr && (a->room || a->batch); i++) {
-		u64 busy = l->room == left ? min_t(u64, m->busy[i], m->capacity[i]) : 0;
+		u64 busy = batch ? min_t(u64, m->busy[i], m->capacity[i]) : 0;
 
 		if (!l->room[i])
 			continue;
-		l->allowed |= BIT_ULL(i);
-		l->total += l->room[i];
+		allowed |= BIT_ULL(i);
+		total += l->room[i];
 		capacity += m->capacity[i] - busy;
 		load += m->load[i] - min(m->load[i], busy);
 	}
 	if (!a->room && !a->batch) {
-		l->allowed = auto_all_domains(m);
-		l->total = m->all_capacity;
+		allowed = auto_all_domains(m);
+		total = m->all_capacity;
 		capacity = m->all_capacity;
 		load += m->all_load;
 	}
+	l->allowed = allowed;
+	l->total = total;
 	l->due = l->demand + l->demand / 4;
 	/* Load is more than the demand: no overflow. */
 	if (load > capacity - capacity / 5)
@@ -516,16 +547,6 @@ static void auto_prepare(struct auto_look *l, const struct cosched_auto *a,
 static int auto_size(const struct cosched_auto *a)
 {
 	return fls(auto_demand(a->demand));
-}
-
-/* The cost of one domain. */
-static u32 auto_cost_one(const struct auto_look *l, int d)
-{
-	u32 cost = l->m->ratio[d] + (l->far ? l->far[d] / 2 : 0);
-
-	if (l->due > l->room[d])
-		cost += auto_ratio(l->due - l->room[d], l->room[d]);
-	return cost;
 }
 
 /* The @cost of @domains to all tasks of @a, if @b were not there. */
@@ -700,6 +721,7 @@ void cosched_auto_choose(struct list_head *clusters, struct cosched_machine *m)
 	list_sort(NULL, clusters, auto_cmp);
 	for (batch = 0; batch < 2; batch++) {
 		memcpy(m->busy, m->load, sizeof(m->busy));
+		auto_leave(m, m->capacity, m->left);
 		for (i = 0; batch && i < m->nr; i++) {
 			m->load[i] += m->batch[i];
 			m->all_load += m->batch[i];

@@ -20,13 +20,15 @@ struct cosched_machine {
 	/* Of batch clusters that are not to be placed: for those of batch only. */
 	u64		batch[COSCHED_AUTO_DOMAINS];
 	/*
-	 * Scratch: sums, load by capacity, the load before batch was placed, and for one that
-	 * may exchange places what a home would grow to from each domain, and cost.
+	 * Scratch: sums, load by capacity, the load before batch was placed and the capacity
+	 * that it leaves, and for one that may exchange places what a home would grow to from
+	 * each domain, and cost.
 	 */
 	u64		all_load;
 	u32		all_capacity;
 	u32		ratio[COSCHED_AUTO_DOMAINS];
 	u64		busy[COSCHED_AUTO_DOMAINS];
+	u32		left[COSCHED_AUTO_DOMAINS];
 	u64		grown[COSCHED_AUTO_DOMAINS];
 	u32		cost[COSCHED_AUTO_DOMAINS];
 	/* Between domains, as node_distance(): 10 is near. */

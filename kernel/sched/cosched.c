@@ -2464,11 +2464,11 @@ bool cosched_cluster_demand(struct cosched_cluster *cl, struct cosched_on_cpu *c
 		struct cosched_cpu snap = cosched_peek(cl, cpu);
 		struct cosched_load avg;
 
-		if (!snap.runnable_sum && !snap.nr_runnable) {
+		cosched_load_avg(&snap, &avg);
+		if (!avg.runnable && !snap.nr_runnable) {
 			cpumask_clear_cpu(cpu, active);
 			continue;
 		}
-		cosched_load_avg(&snap, &avg);
 		avg.runnable = (avg.util + avg.runnable) / 2;
 		cpus[cpu].load += avg.runnable;
 		/* Both of one moment: a task that sleeps a bit later would be another's. */
