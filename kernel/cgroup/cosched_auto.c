@@ -81,7 +81,8 @@
  * - The same input has the same output. With other names for domains, homes are as
  *   large, and domains as evenly loaded.
  * - A cluster that may use a domain has a home of one at least.
- * - Repeated on its own result the choice comes to rest. Then no cluster of one
+ * - Repeated on its own result the choice comes to rest, but for one of some millions of
+ *   machines with uneven domains, where distance is in the way. Then no cluster of one
  *   domain could change to another where the load of others is less by more than the
  *   margin. So, with equal domains, none is loaded more than the mean plus the
  *   margin plus the smallest cluster on it: what whole clusters on whole domains
@@ -495,8 +496,8 @@ static void auto_prepare(struct auto_look *l, const struct cosched_auto *a,
 {
 	u64 load = auto_demand(a->demand), capacity = 0, allowed = 0;
 	unsigned int i;
+	bool leftovers = false;
 	u32 total = 0;
-	bool batch;
 
 	memset(l, 0, sizeof(*l));
 	l->m = m;
@@ -511,12 +512,12 @@ static void auto_prepare(struct auto_look *l, const struct cosched_auto *a,
 			free = left;
 		}
 		/* Where others need all, all domains are equal. */
-		if (memchr_inv(free, 0, m->nr * sizeof(*free)))
+		leftovers = memchr_inv(free, 0, m->nr * sizeof(*free));
+		if (leftovers)
 			l->room = free;
 	}
-	batch = l->room == left || l->room == m->left;
 	for (i = 0; i < m->nr && (a->room || a->batch); i++) {
-		u64 busy = batch ? min_t(u64, m->busy[i], m->capacity[i]) : 0;
+		u64 busy = leftovers ? min_t(u64, m->busy[i], m->capacity[i]) : 0;
 
 		if (!l->room[i])
 			continue;
@@ -721,7 +722,8 @@ void cosched_auto_choose(struct list_head *clusters, struct cosched_machine *m)
 	list_sort(NULL, clusters, auto_cmp);
 	for (batch = 0; batch < 2; batch++) {
 		memcpy(m->busy, m->load, sizeof(m->busy));
-		auto_leave(m, m->capacity, m->left);
+		if (batch)
+			auto_leave(m, m->capacity, m->left);
 		for (i = 0; batch && i < m->nr; i++) {
 			m->load[i] += m->batch[i];
 			m->all_load += m->batch[i];
