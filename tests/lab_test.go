@@ -333,13 +333,14 @@ func TestModelIgnoresHostLoad(t *testing.T) {
 
 // A series of runs measures, with one seed, the same again, and what was measured is
 // taken from the cache the next time. On two chips, clusters that share and never
-// sleep are faster bound to a chip each than scattered, and with a preference too.
+// sleep are faster bound to a chip each than scattered, and with a preference too. One
+// seed of ten has them apart by chance: of four, the slowest counts.
 func TestBench(t *testing.T) {
 	s, err := bench.FindSuite("quick")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s, err = s.Only([]string{"2x4-busy"}, nil, []uint64{1}); err != nil {
+	if s, err = s.Only([]string{"2x4-busy"}, nil, []uint64{1, 2, 3, 4}); err != nil {
 		t.Fatal(err)
 	}
 	s.Rows[0].Args = []string{"--workers", "4", "--busy", "0", "--locks", "64", "--records", "512", "--warmup", "40", "--time", "30"}
@@ -355,14 +356,16 @@ func TestBench(t *testing.T) {
 	if n := strings.Count(progress.String(), "from the cache"); n != len(first) {
 		t.Errorf("%d of %d runs came from the cache:\n%s", n, len(first), &progress)
 	}
-	s.Rows[0].Policies = []bench.Policy{"none"}
+	s.Rows[0].Policies, s.Seeds = []bench.Policy{"none"}, s.Seeds[:1]
 	fresh, err := bench.Do(t.Context(), s, bench.Options{Fresh: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	value := map[bench.Policy]float64{}
+	slowest := map[bench.Policy]float64{}
 	for i, r := range first {
-		value[r.Run.Policy] = r.Value
+		if v, ok := slowest[r.Run.Policy]; !ok || r.Value < v {
+			slowest[r.Run.Policy] = r.Value
+		}
 		t.Logf("%s: %.0f %s, %d transfers between chips", r.Run.Policy, r.Value, r.Metric, r.Counters.TransfersFar)
 		if again[i].Value != r.Value || again[i].Key != r.Key {
 			t.Errorf("%s: the cache has %v of run %s, it was %v of run %s", r.Run, again[i].Value, again[i].Key, r.Value, r.Key)
@@ -374,8 +377,8 @@ func TestBench(t *testing.T) {
 	if fresh[0].Value != first[0].Value || fresh[0].Counters != first[0].Counters {
 		t.Errorf("the same run again: %v and %v", fresh[0], first[0])
 	}
-	if !(value["hard"] > 1.1*value["none"]) || !(value["cosched"] > 1.1*value["none"]) {
-		t.Errorf("scattered %v, bound %v, with a preference %v operations a second", value["none"], value["hard"], value["cosched"])
+	if !(slowest["hard"] > 1.1*slowest["none"]) || !(slowest["cosched"] > 1.1*slowest["none"]) {
+		t.Errorf("scattered %v, bound %v, with a preference %v operations a second", slowest["none"], slowest["hard"], slowest["cosched"])
 	}
 }
 
