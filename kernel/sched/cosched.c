@@ -58,8 +58,8 @@
  *	stray of another cluster uses, which computes: cosched_goes_first() has it preempt
  *	that one, which has a home of its own.
  *	Before all that, where a cluster keeps a domain outside busy as well, whom a
- *	task there wakes stays with it; and where it overruns the machine, all of that
- *	is its home.
+ *	task there wakes stays with it; and where it overruns the machine, or tries what
+ *	that does to it (see "Bursts"), all of that is its home.
  *
  * load balancer: cosched_can_migrate(). Into home is never cache hot. Out of it,
  *	if home has no idle CPU, one at a time to one that is durably idle, to any other
@@ -138,10 +138,10 @@
  * next change, which first waits for a grace period, so that neither a write
  * of a file nor CPU hotplug can fail for want of memory half way.
  *
- * struct cosched_apart, cosched_cluster::overruns, bursts, full and dear are written by one
- * wakeup at a time, the one whose cmpxchg() of cosched_apart::reviewed succeeds; the next may do
- * so a few ms later. Who reads them without sees them before or after. cosched_cluster::runs
- * are changed by atomic operations.
+ * struct cosched_apart, struct cosched_trial, cosched_cluster::overruns, bursts, full and dear are
+ * written by one wakeup at a time, the one whose cmpxchg() of cosched_apart::reviewed succeeds; the
+ * next may do so a few ms later. Who reads them without sees them before or after.
+ * cosched_cluster::runs are changed by atomic operations.
  *
  * struct cosched_cpu is protected by its CPU's rq lock, except events[], which
  * only that CPU touches with interrupts off, and racy reads for statistics.
@@ -219,12 +219,35 @@ struct cosched_apart {
 	unsigned int	nr_reviews;	/* since they gathered */
 };
 
+/* See "Bursts". */
+enum cosched_trial_phase {
+	COSCHED_TRIAL_NONE,
+	COSCHED_TRIAL_HOME,		/* how long do runs at home take? */
+	COSCHED_TRIAL_SETTLE,		/* the machine is home, and caches fill */
+	COSCHED_TRIAL_SPREAD,		/* how long do they take there? */
+};
+
+struct cosched_trial {
+	unsigned long	from;		/* jiffies: the phase began, or the trial was over */
+	unsigned long	wait;		/* that long, before there may be another */
+	u32		run[2];		/* means at home and then, in us; 0: of too few */
+	u8		phase;
+	u8		found;		/* reviews in a row that would have one */
+	bool		passed;		/* the last one */
+};
+
 /* How much longer than at home runs outside are taken to be at most; see cosched_cheaper(). */
 #define COSCHED_LONGER_MAX	(2 * SCHED_CAPACITY_SCALE)
 
 /* For how long they do at least, and at most. */
 #define COSCHED_APART_MIN	(HZ / 4)
 #define COSCHED_APART_MAX	(4 * HZ)
+
+/* How long a phase of a trial takes, what there is between two of them, and how long one holds. */
+#define COSCHED_TRIAL_PHASE	max(HZ / 20, 1)
+#define COSCHED_TRIAL_MIN	HZ
+#define COSCHED_TRIAL_MAX	(64 * HZ)
+#define COSCHED_TRIAL_HOLDS	(HZ / 4)
 
 struct cosched_cluster {
 	struct cosched_home		*spare;		/* the home before, see above */
@@ -246,6 +269,8 @@ struct cosched_cluster {
 	u8				bursts;		/* likewise, its tasks to come in bursts */
 	bool				full;		/* likewise: others need all other CPUs */
 	struct cosched_apart		apart;
+	struct cosched_trial		trial;
+	unsigned long			asked;		/* jiffies, when the demand was */
 	u64				cgroup_id;
 	unsigned long			active[];	/* CPUs that may have load of it */
 };
@@ -315,6 +340,8 @@ struct cosched_cluster *cosched_cluster_alloc(u64 cgroup_id)
 	cl->cgroup_id = cgroup_id;
 	cl->apart.reviewed = jiffies;
 	cl->apart.next = COSCHED_APART_MIN;
+	cl->trial.wait = COSCHED_TRIAL_MIN;
+	cl->trial.from = jiffies - COSCHED_TRIAL_MIN;
 	cl->dear = SCHED_CAPACITY_SCALE;
 	cl->spare_gp = get_completed_synchronize_rcu();
 	cosched_cluster_set_weights(cl, COSCHED_WEIGHT_PREFERRED, COSCHED_WEIGHT_ALLOWED);
@@ -574,10 +601,11 @@ static bool cosched_reviewed(struct cosched_cluster *cl)
 /* See "Overrun". It does after that many reviews in a row. */
 #define COSCHED_OVERRUN_REVIEWS	2
 
-/* Did it when it was last reviewed, not long ago? */
-static bool cosched_overruns(struct cosched_cluster *cl)
+/* Is all of the machine its home: did it when it was last reviewed, not long ago, or in a trial? */
+static bool cosched_everywhere(struct cosched_cluster *cl)
 {
-	return READ_ONCE(cl->overruns) == COSCHED_OVERRUN_REVIEWS && cosched_reviewed(cl);
+	return (READ_ONCE(cl->overruns) == COSCHED_OVERRUN_REVIEWS ||
+		READ_ONCE(cl->trial.phase) >= COSCHED_TRIAL_SETTLE) && cosched_reviewed(cl);
 }
 
 /* See "Dear". */
@@ -590,24 +618,26 @@ static bool cosched_full(struct cosched_cluster *cl)
  * @p ran for @run us and goes to sleep. Of interest only where home is so busy, or full at
  * times, that the cluster is reviewed: of those that run briefly, and where the machine is full of
  * all whose runs have an end. Of brief ones at home, of which there are many, not all are needed.
- * Where the cluster is apart, or overruns the machine, no mean decides anything.
+ * Where the cluster is apart, or overruns the machine, no mean decides anything. In a trial all
+ * are needed.
  */
 static void cosched_sample_run(struct task_struct *p, u32 run)
 {
 	struct cosched_cluster *cl = p->cosched;
 	struct cosched_home *home;
+	unsigned int trial = READ_ONCE(cl->trial.phase);
 	bool outside, brief;
 
 	if (jiffies - READ_ONCE(cl->apart.reviewed) > 3 * COSCHED_REVIEW_INTERVAL ||
-	    cosched_apart(cl) || cosched_overruns(cl))
+	    cosched_apart(cl) || (cosched_everywhere(cl) && !trial))
 		return;
 	brief = cosched_runs_briefly(p);
 	if (!brief && !(cosched_full(cl) && p->cosched_run <= COSCHED_RUN_MAX / 2))
 		return;
 	/* With interrupts off. */
 	home = rcu_dereference_sched(cl->home);
-	outside = !cpumask_test_cpu(task_cpu(p), home_mask(home));
-	if (outside || !brief || p->cosched_slept % COSCHED_RUNS_SAMPLED == 0)
+	outside = trial >= COSCHED_TRIAL_SETTLE || !cpumask_test_cpu(task_cpu(p), home_mask(home));
+	if (outside || trial || !brief || p->cosched_slept % COSCHED_RUNS_SAMPLED == 0)
 		atomic64_add(COSCHED_RUNS_ONE(min(run, COSCHED_RUN_MAX)), &cl->runs[outside]);
 }
 
@@ -636,7 +666,7 @@ static void cosched_mark_active(struct cosched_cluster *cl, int cpu)
 static const struct cpumask *cosched_home_span(struct cosched_cluster *cl,
 					       struct cosched_home *home)
 {
-	return cosched_overruns(cl) ? cpu_online_mask : home_mask(home);
+	return cosched_everywhere(cl) ? cpu_online_mask : home_mask(home);
 }
 
 /* Is @p, running on @cpu, a stray there, and not soon gone? In an RCU read section. */
@@ -661,7 +691,7 @@ static int cosched_goes_first(struct rq *rq, struct task_struct *p)
 	struct task_struct *curr;
 	int first = 0;
 
-	if (!cosched_runs_briefly(p) || cosched_overruns(cl))
+	if (!cosched_runs_briefly(p) || cosched_everywhere(cl))
 		return 0;
 	rcu_read_lock();
 	curr = rcu_dereference(rq->curr);
@@ -1267,17 +1297,18 @@ static u8 cosched_count_overruns(const struct cosched_review *r, u32 weights, u8
 	return alone ? COSCHED_OVERRUN_REVIEWS : min(before + 1, COSCHED_OVERRUN_REVIEWS);
 }
 
-/* Is nothing but @cl runnable just now? */
-static bool cosched_alone(struct cosched_cluster *cl)
+/* How many tasks that are not of @cl are runnable just now? */
+static unsigned int cosched_nr_others(struct cosched_cluster *cl)
 {
+	unsigned int nr = 0;
 	int cpu;
 
 	for_each_online_cpu(cpu) {
-		if (READ_ONCE(cpu_rq(cpu)->cfs.h_nr_runnable) >
-		    READ_ONCE(per_cpu_ptr(cl->cpu, cpu)->nr_runnable))
-			return false;
+		unsigned int all = READ_ONCE(cpu_rq(cpu)->cfs.h_nr_runnable);
+
+		nr += all - min(all, READ_ONCE(per_cpu_ptr(cl->cpu, cpu)->nr_runnable));
 	}
-	return true;
+	return nr;
 }
 
 /* The runnable average of @cl on those CPUs of @span that are, or are not, of @home. */
@@ -1409,16 +1440,121 @@ static u32 cosched_judge_dear(const struct cosched_review *r, u32 dear)
  * shared, as who wakes them is at home, and soon done, and 60 to 100 % where all is. Of those
  * that make the slowest percent of wakeups slow there are few: one run in 32 outside is enough.
  * Nor is it others who make home full, which is a matter of where it is.
+ *
+ * Where they take longer, and others leave nearly all of the machine, it is tried: who is rarely
+ * outside finds caches cold there, which is no matter of what is shared. Runs at home are
+ * measured, all of the machine is home until caches are warm, and runs are measured again. Hardly
+ * longer is less than an eighth then. A trial that finds otherwise is not repeated soon.
  */
 #define COSCHED_BURSTS_OUTSIDE		32
+/* What a trial has to see of runs, each time. */
+#define COSCHED_TRIAL_RUNS		32
 
-static bool cosched_judge_bursts(const struct cosched_review *r)
+/* Does @cl wait at home where it need not, if runs elsewhere take no longer? */
+static bool cosched_may_burst(const struct cosched_review *r)
 {
 	u32 runs = r->nr[0] * COSCHED_RUNS_SAMPLED + r->nr[1];
 
 	return r->mine && r->load <= r->capacity + r->room &&
-	       r->run[1] <= r->run[0] + r->run[0] / 4 &&
 	       r->nr[1] * COSCHED_BURSTS_OUTSIDE >= runs;
+}
+
+static bool cosched_judge_bursts(const struct cosched_review *r)
+{
+	return cosched_may_burst(r) && r->run[1] <= r->run[0] + r->run[0] / 4;
+}
+
+/* Is there room to try it? */
+static bool cosched_judge_trial(const struct cosched_review *r)
+{
+	return r->load <= r->capacity && r->others < r->total / 4;
+}
+
+/* See cosched_cluster_demand(): for three turns of the survey. */
+static bool cosched_home_is_auto(struct cosched_cluster *cl)
+{
+	return jiffies - READ_ONCE(cl->asked) <= HZ / 2;
+}
+
+/* The mean of @runs, in us; 0 if there are too few. */
+static u32 cosched_trial_run(u64 runs)
+{
+	u32 nr = COSCHED_RUNS_NR(runs);
+
+	return nr >= COSCHED_TRIAL_RUNS ? div_u64(COSCHED_RUNS_SUM(runs), nr) : 0;
+}
+
+/* Starts to count runs anew. */
+static void cosched_forget_runs(struct cosched_cluster *cl)
+{
+	atomic64_set(&cl->runs[0], 0);
+	atomic64_set(&cl->runs[1], 0);
+	cl->apart.nr_reviews = 0;
+}
+
+static void cosched_trial_phase(struct cosched_cluster *cl, enum cosched_trial_phase phase)
+{
+	cosched_forget_runs(cl);
+	cl->trial.from = jiffies;
+	WRITE_ONCE(cl->trial.phase, phase);
+}
+
+/* The verdict of a trial, in which runs took @run us; 0: not known. */
+static void cosched_trial_end(struct cosched_cluster *cl, u32 run)
+{
+	struct cosched_trial *t = &cl->trial;
+
+	t->run[1] = run;
+	t->passed = run && run <= t->run[0] + t->run[0] / 8;
+	t->wait = t->passed ? COSCHED_TRIAL_MIN : min(2 * t->wait, COSCHED_TRIAL_MAX);
+	cosched_trial_phase(cl, COSCHED_TRIAL_NONE);
+}
+
+/* Go on with the trial of @cl, if the next phase is due. */
+static void cosched_trial_go_on(struct cosched_cluster *cl)
+{
+	struct cosched_trial *t = &cl->trial;
+
+	if (jiffies - t->from < COSCHED_TRIAL_PHASE)
+		return;
+	switch (t->phase) {
+	case COSCHED_TRIAL_HOME:
+		t->run[0] = cosched_trial_run(atomic64_read(&cl->runs[0]));
+		if (t->run[0])
+			cosched_trial_phase(cl, COSCHED_TRIAL_SETTLE);
+		else
+			cosched_trial_end(cl, 0);
+		break;
+	case COSCHED_TRIAL_SETTLE:
+		cosched_trial_phase(cl, COSCHED_TRIAL_SPREAD);
+		break;
+	default:
+		cosched_trial_end(cl, cosched_trial_run(atomic64_read(&cl->runs[1])));
+	}
+}
+
+/* Do the tasks of @cl come in bursts, as the last reviews or a trial found? */
+static bool cosched_bursts(struct cosched_cluster *cl)
+{
+	if (READ_ONCE(cl->trial.passed) &&
+	    jiffies - READ_ONCE(cl->trial.from) < COSCHED_TRIAL_HOLDS)
+		return true;
+	return READ_ONCE(cl->bursts) == COSCHED_BURSTS_REVIEWS && cosched_reviewed(cl);
+}
+
+/* What @r says of bursts. */
+static void cosched_review_bursts(struct cosched_cluster *cl, const struct cosched_review *r)
+{
+	struct cosched_trial *t = &cl->trial;
+
+	if (min(r->nr[0], r->nr[1]) < COSCHED_BURSTS_RUNS)
+		return;
+	t->found = cosched_may_burst(r) ? min(t->found + 1, COSCHED_BURSTS_REVIEWS) : 0;
+	WRITE_ONCE(cl->bursts, cosched_judge_bursts(r) ?
+		   min(cl->bursts + 1, COSCHED_BURSTS_REVIEWS) : 0);
+	if (t->found == COSCHED_BURSTS_REVIEWS && cl->bursts != COSCHED_BURSTS_REVIEWS &&
+	    cosched_judge_trial(r) && jiffies - t->from >= t->wait && cosched_home_is_auto(cl))
+		cosched_trial_phase(cl, COSCHED_TRIAL_HOME);
 }
 
 /* If it is time, see whether @cl, of which @p wakes up, should be apart, or overruns all. */
@@ -1429,33 +1565,48 @@ static void cosched_review(struct task_struct *p, struct cosched_cluster *cl,
 	struct cosched_apart *a = &cl->apart;
 	enum cosched_review_reason reason;
 	struct cosched_review r;
-	bool known, overrun;
+	bool known, overrun, stale, alone = false;
 	u8 overruns;
 
 	if (now - last < COSCHED_REVIEW_INTERVAL || cmpxchg(&a->reviewed, last, now) != last)
 		return;
 
 	/* Nothing is known of what was long ago, or while they were apart. */
-	if (now - last > COSCHED_REVIEWS * COSCHED_REVIEW_INTERVAL ||
-	    (a->lasts && !cosched_apart(cl))) {
-		atomic64_set(&cl->runs[0], 0);
-		atomic64_set(&cl->runs[1], 0);
-		a->nr_reviews = 0;
+	stale = now - last > COSCHED_REVIEWS * COSCHED_REVIEW_INTERVAL;
+	if (stale || (a->lasts && !cosched_apart(cl))) {
+		cosched_forget_runs(cl);
 		WRITE_ONCE(a->lasts, 0);
 	}
 	if (now - last > HZ)
 		WRITE_ONCE(cl->dear, SCHED_CAPACITY_SCALE);
 	cosched_review_load(p, cl, home, &r);
+	if (cl->trial.phase) {
+		if (!stale && cosched_judge_trial(&r))
+			cosched_trial_go_on(cl);
+		else
+			cosched_trial_end(cl, 0);
+		if (cl->trial.phase)
+			return;
+		trace_cosched_review(cl->cgroup_id, COSCHED_REVIEW_TRIAL, cl->trial.run[0],
+				     cl->trial.run[1], r.load, r.capacity, r.room, cl->dear);
+	}
 	/* What it was longer ago than it lasts does not count. */
-	overruns = now - last <= COSCHED_REVIEWS * COSCHED_REVIEW_INTERVAL ? cl->overruns : 0;
-	/* All CPUs are looked at only for one that has more to do than these can. */
-	overruns = cosched_count_overruns(&r, READ_ONCE(cl->weights), overruns,
-					  r.own > r.total && cosched_alone(cl));
+	overruns = stale ? 0 : cl->overruns;
+	/*
+	 * All CPUs are looked at only for one that has more to do than these can. In groups
+	 * within groups the averages of run queues may be half of what there is: count, too.
+	 */
+	if (r.own > r.total) {
+		unsigned int nr = cosched_nr_others(cl);
+
+		alone = !nr;
+		r.others = max(r.others, (u64)nr << SCHED_CAPACITY_SHIFT);
+	}
+	overruns = cosched_count_overruns(&r, READ_ONCE(cl->weights), overruns, alone);
 	overrun = overruns == COSCHED_OVERRUN_REVIEWS;
 	known = cosched_review_runs(cl, &r);
-	if (min(r.nr[0], r.nr[1]) >= COSCHED_BURSTS_RUNS)
-		WRITE_ONCE(cl->bursts, cosched_judge_bursts(&r) ?
-			   min(cl->bursts + 1, COSCHED_BURSTS_REVIEWS) : 0);
+	if (!cosched_apart(cl))
+		cosched_review_bursts(cl, &r);
 	reason = cosched_judge(&r, READ_ONCE(cl->weights));
 	WRITE_ONCE(cl->overruns, overruns);
 	WRITE_ONCE(cl->dear, cosched_judge_dear(&r, cl->dear));
@@ -1475,6 +1626,9 @@ static void cosched_review(struct task_struct *p, struct cosched_cluster *cl,
 			WRITE_ONCE(a->from, now);
 			WRITE_ONCE(a->lasts, a->next);
 			a->next = min(2 * a->next, COSCHED_APART_MAX);
+			/* For as long as that, nothing new is seen of bursts. */
+			if (cosched_judge_bursts(&r))
+				WRITE_ONCE(cl->bursts, COSCHED_BURSTS_REVIEWS);
 		} else {
 			a->next = COSCHED_APART_MIN;
 		}
@@ -1668,7 +1822,8 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	bool wakeup = wake_flags & WF_TTWU;
 	int cpu, this_cpu = smp_processor_id(), affine = target;
 	unsigned int longer;
-	bool prev_home, target_home, affine_out, stays, brief, apart, waits, sync, overrun, warm;
+	bool prev_home, target_home, affine_out, stays, brief, apart, waits, sync, warm;
+	bool everywhere;
 	const struct cpumask *span;
 	struct cosched_home *home;
 
@@ -1679,13 +1834,13 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	if (!home->nr || !cpumask_intersects(home_mask(home), p->cpus_ptr))
 		return -1;
 
-	overrun = cosched_overruns(cl);
-	if (overrun && wakeup && cosched_woken_by_own(cl)) {
+	everywhere = cosched_everywhere(cl);
+	if (everywhere && wakeup && cosched_woken_by_own(cl)) {
 		cosched_review(p, cl, home);
 		return -1;
 	}
 
-	span = overrun ? cpu_online_mask : home_mask(home);
+	span = everywhere ? cpu_online_mask : home_mask(home);
 	prev_home = cpumask_test_cpu(prev, span) && cosched_cpu_allowed(p, prev);
 	target_home = cpumask_test_cpu(target, span) && cosched_cpu_allowed(p, target);
 
@@ -1701,7 +1856,8 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	if (prev_home && (wake_flags & WF_EXEC) && cpu_rq(prev)->nr_running <= 1)
 		goto out;
 
-	if (wakeup && (overrun || READ_ONCE(cl->apart.lasts) || cosched_home_busy(p, home)))
+	if (wakeup && (everywhere || READ_ONCE(cl->apart.lasts) || READ_ONCE(cl->trial.phase) ||
+		       cosched_home_busy(p, home)))
 		cosched_review(p, cl, home);
 	apart = wakeup && cosched_apart(cl);
 	brief = wakeup && cosched_runs_briefly(p) && !apart;
@@ -1730,8 +1886,8 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 		goto out;
 	}
 	s.looks = stays && !brief ? 1 : 0;
-	s.host = brief && !overrun && READ_ONCE(home->strays) ? cl : NULL;
-	if (overrun) {
+	s.host = brief && !everywhere && READ_ONCE(home->strays) ? cl : NULL;
+	if (everywhere) {
 		/* As many as those of home and of one domain outside; the nearest first. */
 		s.limit = home->nr + per_cpu(sd_llc_size, target);
 		cosched_scan(p, cosched_llc_span(target), NULL, target, &s);
@@ -1756,7 +1912,7 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 		goto out;
 	}
 
-	if (overrun)
+	if (everywhere)
 		goto queue;
 
 	reason = COSCHED_STAY;
@@ -1818,7 +1974,7 @@ queue:
 	else if (prev_home && cpu_rq(prev)->nr_running <= s.nr_queued)
 		cpu = prev;
 out:
-	if (overrun && !cpumask_test_cpu(cpu, home_mask(home)))
+	if (everywhere && !cpumask_test_cpu(cpu, home_mask(home)))
 		reason = reason == COSCHED_HOME_IDLE ? COSCHED_SPILL : COSCHED_OVERFLOW;
 	switch (reason) {
 	case COSCHED_HOME_IDLE:
@@ -2460,6 +2616,7 @@ bool cosched_cluster_demand(struct cosched_cluster *cl, struct cosched_on_cpu *c
 	bool any = false;
 	int cpu;
 
+	WRITE_ONCE(cl->asked, jiffies);
 	for_each_cpu(cpu, active) {
 		struct cosched_cpu snap = cosched_peek(cl, cpu);
 		struct cosched_load avg;
@@ -2482,8 +2639,7 @@ bool cosched_cluster_demand(struct cosched_cluster *cl, struct cosched_on_cpu *c
 		demand->nr_idle_policy += snap.nr_idle_policy;
 		any = true;
 	}
-	demand->bursts |= READ_ONCE(cl->bursts) == COSCHED_BURSTS_REVIEWS &&
-			  cosched_reviewed(cl);
+	demand->bursts |= cosched_bursts(cl);
 	return any;
 }
 

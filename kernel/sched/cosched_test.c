@@ -300,6 +300,141 @@ static void cosched_test_judge_bursts(struct kunit *test)
 	}
 }
 
+/* Is there room to try whether a cluster with a home of 4 of 16 CPUs runs as well anywhere? */
+static void cosched_test_judge_trial(struct kunit *test)
+{
+	static const struct {
+		u32 load, others;	/* percent of a CPU */
+		bool want;
+	} cases[] = {
+		{ 50, 0, true }, { 400, 399, true }, { 401, 0, false }, { 50, 400, false },
+	};
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct cosched_review r = {
+			.load = (u64)cases[i].load * SCHED_CAPACITY_SCALE / 100,
+			.others = (u64)cases[i].others * SCHED_CAPACITY_SCALE / 100,
+			.capacity = 4 * SCHED_CAPACITY_SCALE,
+			.total = 16 * SCHED_CAPACITY_SCALE,
+		};
+
+		KUNIT_EXPECT_EQ_MSG(test, cosched_judge_trial(&r), cases[i].want, "case %d", i);
+	}
+}
+
+/* Counts @nr runs of @us, at home or outside, and lets a phase of the trial of @cl be over. */
+static void cosched_test_trial_phase(struct cosched_cluster *cl, int outside, u32 us, int nr)
+{
+	while (nr--)
+		atomic64_add(COSCHED_RUNS_ONE(us), &cl->runs[outside]);
+	cosched_trial_go_on(cl);
+	cl->trial.from = jiffies - COSCHED_TRIAL_PHASE;
+	cosched_trial_go_on(cl);
+}
+
+/* Is all of the machine home of @cl, if it was reviewed just now? */
+static bool cosched_test_everywhere(struct cosched_cluster *cl)
+{
+	cl->apart.reviewed = jiffies;
+	return cosched_everywhere(cl);
+}
+
+/* A trial is passed where runs take hardly longer anywhere than at home. */
+static void cosched_test_trial(struct kunit *test)
+{
+	static const struct {
+		u32 home, spread;	/* us */
+		int nr_home, nr_spread;
+		bool want;
+		unsigned int wait;	/* in COSCHED_TRIAL_MIN, for the next one, after that */
+	} cases[] = {
+		{ 80, 91, COSCHED_TRIAL_RUNS, COSCHED_TRIAL_RUNS, false, 2 },
+		{ 80, 160, 1000, 1000, false, 4 },
+		{ 80, 90, COSCHED_TRIAL_RUNS, COSCHED_TRIAL_RUNS, true, 1 },
+		/* Of too few, nothing is known. */
+		{ 80, 80, COSCHED_TRIAL_RUNS - 1, 1000, false, 2 },
+		{ 80, 80, 1000, COSCHED_TRIAL_RUNS - 1, false, 4 },
+		{ 80, 160, 1000, 1000, false, 8 },
+		{ 80, 160, 1000, 1000, false, 16 },
+		{ 80, 160, 1000, 1000, false, 32 },
+		{ 80, 160, 1000, 1000, false, 64 },
+		{ 80, 160, 1000, 1000, false, 64 },
+		{ 80, 40, 1000, 1000, true, 1 },
+	};
+	struct cosched_cluster *cl = cosched_cluster_alloc(0);
+	int i;
+
+	KUNIT_ASSERT_NOT_NULL(test, cl);
+	KUNIT_EXPECT_FALSE(test, cosched_bursts(cl));
+	for (i = 0; i < ARRAY_SIZE(cases); i++) {
+		cosched_trial_phase(cl, COSCHED_TRIAL_HOME);
+		KUNIT_EXPECT_FALSE(test, cosched_test_everywhere(cl));
+		cosched_test_trial_phase(cl, 0, cases[i].home, cases[i].nr_home);
+		KUNIT_EXPECT_EQ_MSG(test, cosched_test_everywhere(cl),
+				    cases[i].nr_home >= COSCHED_TRIAL_RUNS, "case %d", i);
+		if (cl->trial.phase) {
+			/* Until caches are warm, runs do not count. */
+			cosched_test_trial_phase(cl, 1, COSCHED_RUN_MAX, 1000);
+			KUNIT_EXPECT_EQ(test, cl->trial.phase, COSCHED_TRIAL_SPREAD);
+			cosched_test_trial_phase(cl, 1, cases[i].spread, cases[i].nr_spread);
+		}
+		KUNIT_EXPECT_EQ(test, cl->trial.phase, COSCHED_TRIAL_NONE);
+		KUNIT_EXPECT_FALSE(test, cosched_test_everywhere(cl));
+		KUNIT_EXPECT_EQ_MSG(test, cosched_bursts(cl), cases[i].want, "case %d", i);
+		KUNIT_EXPECT_EQ_MSG(test, cl->trial.wait, cases[i].wait * COSCHED_TRIAL_MIN,
+				    "case %d", i);
+	}
+	cl->trial.from = jiffies - COSCHED_TRIAL_HOLDS;
+	KUNIT_EXPECT_FALSE(test, cosched_bursts(cl));
+	cosched_cluster_put(cl);
+}
+
+/* One is tried after three reviews in a row, for an automatic home, and not soon again. */
+static void cosched_test_review_bursts(struct kunit *test)
+{
+	static const struct {
+		u32 outside;		/* us; 80 at home */
+		unsigned long since;	/* the last trial */
+		bool mine, automatic, tried, bursts;
+	} cases[] = {
+		{ .outside = 160, .since = HZ, .mine = true, .automatic = true, .tried = true },
+		{ .outside = 160, .since = HZ, .mine = true, .automatic = false },
+		{ .outside = 160, .since = HZ / 2, .mine = true, .automatic = true },
+		{ .outside = 160, .since = HZ, .mine = false, .automatic = true },
+		{ .outside = 100, .since = HZ, .mine = true, .automatic = true, .bursts = true },
+	};
+	struct cosched_review r = {
+		.nr = { COSCHED_REVIEW_RUNS, COSCHED_REVIEW_RUNS },
+		.load = SCHED_CAPACITY_SCALE,
+		.capacity = 4 * SCHED_CAPACITY_SCALE,
+		.total = 16 * SCHED_CAPACITY_SCALE,
+	};
+	int i, j;
+
+	for (i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct cosched_cluster *cl = cosched_cluster_alloc(0);
+
+		KUNIT_ASSERT_NOT_NULL(test, cl);
+		cl->asked = jiffies - !cases[i].automatic * HZ;
+		cl->trial.from = jiffies - cases[i].since;
+		r.run[0] = 80;
+		r.run[1] = cases[i].outside;
+		r.mine = cases[i].mine;
+		for (j = 0; j < COSCHED_BURSTS_REVIEWS; j++) {
+			KUNIT_EXPECT_EQ(test, cl->trial.phase, COSCHED_TRIAL_NONE);
+			KUNIT_EXPECT_FALSE(test, cosched_bursts(cl));
+			cosched_review_bursts(cl, &r);
+			cl->apart.reviewed = jiffies;
+		}
+		KUNIT_EXPECT_EQ_MSG(test, cl->trial.phase,
+				    cases[i].tried * COSCHED_TRIAL_HOME,
+				    "case %d", i);
+		KUNIT_EXPECT_EQ_MSG(test, cosched_bursts(cl), cases[i].bursts, "case %d", i);
+		cosched_cluster_put(cl);
+	}
+}
+
 /* Whether a cluster overruns a machine of 16 CPUs, by what it and others do. */
 static void cosched_test_judge_overrun(struct kunit *test)
 {
@@ -435,12 +570,13 @@ static void cosched_test_sample_run(struct kunit *test)
 	static const struct {
 		unsigned int reviews;	/* last reviewed before so many intervals */
 		u32 run, slept;
-		bool overrun, full, apart, want;
+		bool overrun, full, apart, trial, want;
 	} cases[] = {
 		{ .run = 50, .want = true },
 		{ .run = 50, .reviews = 3, .want = true },
 		{ .run = 50, .reviews = 4 },
 		{ .run = 50, .slept = 1 },	/* one in eight of brief ones at home */
+		{ .run = 50, .slept = 1, .trial = true, .want = true },
 		{ .run = 50, .apart = true },
 		{ .run = 50, .overrun = true },
 		{ .run = 2000 },
@@ -466,6 +602,7 @@ static void cosched_test_sample_run(struct kunit *test)
 		p->cosched_slept = cases[i].slept;
 		cl->overruns = cases[i].overrun * COSCHED_OVERRUN_REVIEWS;
 		cl->full = cases[i].full;
+		cl->trial.phase = cases[i].trial * COSCHED_TRIAL_HOME;
 		cl->apart.lasts = cases[i].apart * COSCHED_APART_MAX;
 		local_irq_disable();
 		cl->apart.from = jiffies;
@@ -575,6 +712,9 @@ static struct kunit_case cosched_test_cases[] = {
 	KUNIT_CASE(cosched_test_weights),
 	KUNIT_CASE(cosched_test_judge),
 	KUNIT_CASE(cosched_test_judge_bursts),
+	KUNIT_CASE(cosched_test_judge_trial),
+	KUNIT_CASE(cosched_test_trial),
+	KUNIT_CASE(cosched_test_review_bursts),
 	KUNIT_CASE(cosched_test_judge_overrun),
 	KUNIT_CASE(cosched_test_count_overruns),
 	KUNIT_CASE(cosched_test_judge_dear),

@@ -26,6 +26,7 @@
 	EM(COSCHED_REVIEW_FULL,	"full")			\
 	EM(COSCHED_REVIEW_DEAR,	"dear")			\
 	EM(COSCHED_REVIEW_OVERRUN, "overrun")		\
+	EM(COSCHED_REVIEW_TRIAL, "trial")		\
 	EMe(COSCHED_REVIEW_APART, "apart")
 
 #ifndef _TRACE_COSCHED_ENUMS
@@ -198,7 +199,8 @@ TRACE_EVENT(cosched_home,
  * Whether a cluster overruns the machine, else whether its tasks that run briefly are apart:
  * for how long they run at home and outside, in us, the load of home and of the cluster
  * outside, the capacity of home, what others leave of the rest, and how many times longer
- * runs outside are taken to be where that is nothing.
+ * runs outside are taken to be where that is nothing. At the end of a trial, run_outside is
+ * for how long they ran while all of the machine was home, 0 if that is not known.
  */
 TRACE_EVENT(cosched_review,
 
