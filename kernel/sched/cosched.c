@@ -1470,7 +1470,7 @@ static bool cosched_judge_trial(const struct cosched_review *r)
 	return r->load <= r->capacity && r->others < r->total / 4;
 }
 
-/* See cosched_cluster_demand(): for three turns of the survey. */
+/* Who surveys automatic homes asks for its demand ten times a second. */
 static bool cosched_home_is_auto(struct cosched_cluster *cl)
 {
 	return jiffies - READ_ONCE(cl->asked) <= HZ / 2;
