@@ -383,8 +383,8 @@ func TestBench(t *testing.T) {
 }
 
 // A cluster that is woken in bursts, and shares nothing, does not wait at an automatic home
-// that is large enough for it on average. Those few of its runs that are outside take half as
-// long again, as caches are cold there: that it is no matter of what they share is tried, and
+// that is large enough for it on average. Those few of its runs that are outside take
+// longer, as caches are cold there: that it is no matter of what they share is tried, and
 // then home grows. Of nine seeds 1 % of wakeups took longer than 30 to 33 us then; it was
 // 98 +- 18 where it did not grow.
 func TestBursts(t *testing.T) {

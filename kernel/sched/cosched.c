@@ -1495,8 +1495,17 @@ static void cosched_forget_runs(struct cosched_cluster *cl)
 static void cosched_trial_phase(struct cosched_cluster *cl, enum cosched_trial_phase phase)
 {
 	cosched_forget_runs(cl);
-	cl->trial.from = jiffies;
+	WRITE_ONCE(cl->trial.from, jiffies);
 	WRITE_ONCE(cl->trial.phase, phase);
+}
+
+/* What the last one found is of no matter from now on. */
+static void cosched_trial_begin(struct cosched_cluster *cl)
+{
+	cl->trial.run[0] = 0;
+	cl->trial.found = 0;
+	WRITE_ONCE(cl->trial.passed, false);
+	cosched_trial_phase(cl, COSCHED_TRIAL_HOME);
 }
 
 /* The verdict of a trial, in which runs took @run us; 0: not known. */
@@ -1505,7 +1514,7 @@ static void cosched_trial_end(struct cosched_cluster *cl, u32 run)
 	struct cosched_trial *t = &cl->trial;
 
 	t->run[1] = run;
-	t->passed = run && run <= t->run[0] + t->run[0] / 8;
+	WRITE_ONCE(t->passed, run && run <= t->run[0] + t->run[0] / 8);
 	t->wait = t->passed ? COSCHED_TRIAL_MIN : min(2 * t->wait, COSCHED_TRIAL_MAX);
 	cosched_trial_phase(cl, COSCHED_TRIAL_NONE);
 }
@@ -1553,8 +1562,21 @@ static void cosched_review_bursts(struct cosched_cluster *cl, const struct cosch
 	WRITE_ONCE(cl->bursts, cosched_judge_bursts(r) ?
 		   min(cl->bursts + 1, COSCHED_BURSTS_REVIEWS) : 0);
 	if (t->found == COSCHED_BURSTS_REVIEWS && cl->bursts != COSCHED_BURSTS_REVIEWS &&
-	    cosched_judge_trial(r) && jiffies - t->from >= t->wait && cosched_home_is_auto(cl))
-		cosched_trial_phase(cl, COSCHED_TRIAL_HOME);
+	    cosched_judge_trial(r) && jiffies - t->from >= t->wait && cosched_home_is_auto(cl) &&
+	    !cosched_everywhere(cl))
+		cosched_trial_begin(cl);
+}
+
+/* For as long as @cl is apart, nothing new is seen of bursts. */
+static void cosched_go_apart(struct cosched_cluster *cl, const struct cosched_review *r)
+{
+	struct cosched_apart *a = &cl->apart;
+
+	WRITE_ONCE(a->from, jiffies);
+	WRITE_ONCE(a->lasts, a->next);
+	a->next = min(2 * a->next, COSCHED_APART_MAX);
+	if (cosched_judge_bursts(r))
+		WRITE_ONCE(cl->bursts, COSCHED_BURSTS_REVIEWS);
 }
 
 /* If it is time, see whether @cl, of which @p wakes up, should be apart, or overruns all. */
@@ -1605,10 +1627,10 @@ static void cosched_review(struct task_struct *p, struct cosched_cluster *cl,
 	overruns = cosched_count_overruns(&r, READ_ONCE(cl->weights), overruns, alone);
 	overrun = overruns == COSCHED_OVERRUN_REVIEWS;
 	known = cosched_review_runs(cl, &r);
-	if (!cosched_apart(cl))
-		cosched_review_bursts(cl, &r);
 	reason = cosched_judge(&r, READ_ONCE(cl->weights));
 	WRITE_ONCE(cl->overruns, overruns);
+	if (!cosched_apart(cl))
+		cosched_review_bursts(cl, &r);
 	WRITE_ONCE(cl->dear, cosched_judge_dear(&r, cl->dear));
 	WRITE_ONCE(cl->full, reason == COSCHED_REVIEW_FULL && !overrun);
 	if (overrun)
@@ -1622,16 +1644,10 @@ static void cosched_review(struct task_struct *p, struct cosched_cluster *cl,
 		known = known && ++a->nr_reviews >= COSCHED_REVIEWS;
 		if (!known && reason != COSCHED_REVIEW_FULL)
 			return;
-		if (reason == COSCHED_REVIEW_APART) {
-			WRITE_ONCE(a->from, now);
-			WRITE_ONCE(a->lasts, a->next);
-			a->next = min(2 * a->next, COSCHED_APART_MAX);
-			/* For as long as that, nothing new is seen of bursts. */
-			if (cosched_judge_bursts(&r))
-				WRITE_ONCE(cl->bursts, COSCHED_BURSTS_REVIEWS);
-		} else {
+		if (reason == COSCHED_REVIEW_APART)
+			cosched_go_apart(cl, &r);
+		else
 			a->next = COSCHED_APART_MIN;
-		}
 	}
 	trace_cosched_review(cl->cgroup_id, reason, r.run[0], r.run[1], r.load, r.capacity, r.room,
 			     cl->dear);

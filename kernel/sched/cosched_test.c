@@ -368,8 +368,10 @@ static void cosched_test_trial(struct kunit *test)
 	KUNIT_ASSERT_NOT_NULL(test, cl);
 	KUNIT_EXPECT_FALSE(test, cosched_bursts(cl));
 	for (i = 0; i < ARRAY_SIZE(cases); i++) {
-		cosched_trial_phase(cl, COSCHED_TRIAL_HOME);
+		cosched_trial_begin(cl);
 		KUNIT_EXPECT_FALSE(test, cosched_test_everywhere(cl));
+		/* Whatever the last one found. */
+		KUNIT_EXPECT_FALSE_MSG(test, cosched_bursts(cl), "case %d", i);
 		cosched_test_trial_phase(cl, 0, cases[i].home, cases[i].nr_home);
 		KUNIT_EXPECT_EQ_MSG(test, cosched_test_everywhere(cl),
 				    cases[i].nr_home >= COSCHED_TRIAL_RUNS, "case %d", i);
@@ -396,8 +398,9 @@ static void cosched_test_review_bursts(struct kunit *test)
 	static const struct {
 		u32 outside;		/* us; 80 at home */
 		unsigned long since;	/* the last trial */
-		bool mine, automatic, tried, bursts;
+		bool mine, automatic, tried, bursts, overrun;
 	} cases[] = {
+		{ .outside = 160, .since = HZ, .mine = true, .automatic = true, .overrun = true },
 		{ .outside = 160, .since = HZ, .mine = true, .automatic = true, .tried = true },
 		{ .outside = 160, .since = HZ, .mine = true, .automatic = false },
 		{ .outside = 160, .since = HZ / 2, .mine = true, .automatic = true },
@@ -418,14 +421,15 @@ static void cosched_test_review_bursts(struct kunit *test)
 		KUNIT_ASSERT_NOT_NULL(test, cl);
 		cl->asked = jiffies - !cases[i].automatic * HZ;
 		cl->trial.from = jiffies - cases[i].since;
+		cl->overruns = cases[i].overrun * COSCHED_OVERRUN_REVIEWS;
 		r.run[0] = 80;
 		r.run[1] = cases[i].outside;
 		r.mine = cases[i].mine;
 		for (j = 0; j < COSCHED_BURSTS_REVIEWS; j++) {
 			KUNIT_EXPECT_EQ(test, cl->trial.phase, COSCHED_TRIAL_NONE);
 			KUNIT_EXPECT_FALSE(test, cosched_bursts(cl));
-			cosched_review_bursts(cl, &r);
 			cl->apart.reviewed = jiffies;
+			cosched_review_bursts(cl, &r);
 		}
 		KUNIT_EXPECT_EQ_MSG(test, cl->trial.phase,
 				    cases[i].tried * COSCHED_TRIAL_HOME,
@@ -433,6 +437,30 @@ static void cosched_test_review_bursts(struct kunit *test)
 		KUNIT_EXPECT_EQ_MSG(test, cosched_bursts(cl), cases[i].bursts, "case %d", i);
 		cosched_cluster_put(cl);
 	}
+}
+
+/* Who is better apart comes in bursts, if runs outside take hardly longer. */
+static void cosched_test_go_apart(struct kunit *test)
+{
+	struct cosched_review r = {
+		.run = { 80, 101 },
+		.nr = { COSCHED_REVIEW_RUNS, COSCHED_REVIEW_RUNS },
+		.load = 5 * SCHED_CAPACITY_SCALE,
+		.capacity = 4 * SCHED_CAPACITY_SCALE,
+		.room = 4 * SCHED_CAPACITY_SCALE,
+		.mine = true,
+	};
+	struct cosched_cluster *cl = cosched_cluster_alloc(0);
+
+	KUNIT_ASSERT_NOT_NULL(test, cl);
+	cosched_go_apart(cl, &r);
+	KUNIT_EXPECT_EQ(test, cl->apart.lasts, COSCHED_APART_MIN);
+	KUNIT_EXPECT_EQ(test, cl->bursts, 0);
+	r.run[1] = 100;
+	cosched_go_apart(cl, &r);
+	KUNIT_EXPECT_EQ(test, cl->apart.lasts, 2 * COSCHED_APART_MIN);
+	KUNIT_EXPECT_EQ(test, cl->bursts, COSCHED_BURSTS_REVIEWS);
+	cosched_cluster_put(cl);
 }
 
 /* Whether a cluster overruns a machine of 16 CPUs, by what it and others do. */
@@ -715,6 +743,7 @@ static struct kunit_case cosched_test_cases[] = {
 	KUNIT_CASE(cosched_test_judge_trial),
 	KUNIT_CASE(cosched_test_trial),
 	KUNIT_CASE(cosched_test_review_bursts),
+	KUNIT_CASE(cosched_test_go_apart),
 	KUNIT_CASE(cosched_test_judge_overrun),
 	KUNIT_CASE(cosched_test_count_overruns),
 	KUNIT_CASE(cosched_test_judge_dear),
