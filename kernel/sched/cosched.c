@@ -707,6 +707,16 @@ out:
 	return first;
 }
 
+/*
+ * May those of a cluster run ahead of their shares here? Where they used less than half of the CPU,
+ * strays had more, and soon will again. Where they use up their share, a stray that they had kept
+ * waiting would be eligible alone, for a slice each time: it had 48 % of a CPU beside four.
+ */
+static bool cosched_leaves_room(const struct cosched_cpu *cc)
+{
+	return cc->util_sum < LOAD_AVG_MAX / 2;
+}
+
 void __cosched_enqueue(struct rq *rq, struct task_struct *p)
 {
 	struct cosched_cpu *cc = per_cpu_ptr(p->cosched->cpu, cpu_of(rq));
@@ -728,7 +738,7 @@ void __cosched_enqueue(struct rq *rq, struct task_struct *p)
 	/* Here, and not where wakeups preempt, so that those of no cluster need not ask. */
 	first = cosched_goes_first(rq, p);
 	if (first)
-		cosched_put_first(rq, p, first > 1);
+		cosched_put_first(rq, p, first > 1, cosched_leaves_room(cc));
 }
 
 void __cosched_dequeue(struct rq *rq, struct task_struct *p)
@@ -1199,9 +1209,13 @@ static void cosched_scan(struct task_struct *p, const struct cpumask *span,
 		if (s->host && s->stray < 0 && nr_queued == 1 && !pending &&
 		    cosched_long_stray(rcu_dereference(rq->curr), cpu) && cosched_cpu_suits(p, cpu))
 			s->stray = cpu;
-		if (s->host)
+		if (s->host) {
 			nr_queued = pending +
 				    READ_ONCE(per_cpu_ptr(s->host->cpu, cpu)->nr_runnable);
+			/* While one of its own waits for a stray, others would, too. */
+			if (READ_ONCE(rcu_dereference(rq->curr)->cosched) != s->host)
+				nr_queued *= 2;
+		}
 		load = READ_ONCE(rq->cfs.avg.runnable_avg);
 		if (s->queue < 0 || nr_queued < s->nr_queued ||
 		    (nr_queued == s->nr_queued && load < s->load)) {
@@ -2545,6 +2559,7 @@ void cosched_sched_fork(struct task_struct *p)
 	p->cosched_nr_runs = 0;
 	p->cosched_look = jiffies - COSCHED_LOOK_INTERVAL;
 	p->cosched_look_cpu = nr_cpu_ids;
+	p->se.first_until = 0;
 	p->cosched_work.next = &p->cosched_work;
 	p->cosched_work.func = cosched_move_work;
 }

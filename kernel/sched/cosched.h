@@ -23,7 +23,7 @@ int cosched_waiting_cpu(struct task_struct *prev, int cpu);
 void cosched_sched_fork(struct task_struct *p);
 void cosched_update_llc(int cpu, int llc_id);
 bool cosched_task_fits(struct task_struct *p, int cpu);
-void cosched_put_first(struct rq *rq, struct task_struct *p, bool preempt);
+void cosched_put_first(struct rq *rq, struct task_struct *p, bool preempt, bool ahead);
 
 /* @p was enqueued on @rq. */
 static inline void cosched_enqueue(struct rq *rq, struct task_struct *p)

@@ -58,13 +58,14 @@ static void until_asleep(const struct ru_gang *g)
 		cs_sleep_ms(1);
 }
 
-/* From where it is to @set, asleep: not one that waits, with its data left behind. */
+/* From where it is to @set, asleep: not one that waits, or did meanwhile, with its data left behind. */
 static void allow_asleep(struct ru_gang *g, const cpu_set_t *bound, const cpu_set_t *set)
 {
 	for (;;) {
 		until_asleep(g);
 		ru_allow(g, set);
-		if (cs_task_state(g->w[0].tid) == 'S')
+		if (cs_task_state(g->w[0].tid) == 'S' &&
+		    CPU_ISSET(cs_task_cpu(g->w[0].tid), bound))
 			return;
 		ru_allow(g, bound);
 		cs_sleep_ms(5);
@@ -636,9 +637,9 @@ static uint64_t cycles(const struct ru_gang *g, uint64_t *late)
  * Who runs briefly at home does not wait for the slices of strays, which are there because nobody
  * needed the CPU.
  */
-static void rule3_before_strays(const char *top)
+static void before_strays(const char *top, int n)
 {
-	struct ru_gang *g = brief_at_home(top, 2, 100, 2000), *strays = strays_at_home(top);
+	struct ru_gang *g = brief_at_home(top, n, 100, 2000), *strays = strays_at_home(top);
 	uint64_t before, runs, late_before, late, since;
 	struct ru_mark mark;
 	struct seen s;
@@ -658,6 +659,21 @@ static void rule3_before_strays(const char *top)
 	REQUIRE(placed(&s, "home_stray") >= 60, "wakeups do not go to the CPUs of strays");
 	REQUIRE(percent(late, runs) <= 2, "those at home wait for strays");
 	REQUIRE(left >= 75, "strays do not have what the others leave");
+}
+
+static void rule3_before_strays(const char *top)
+{
+	before_strays(top, 2);
+}
+
+/*
+ * Nor do those that wait behind another of their cluster, where a group is not eligible any more as
+ * soon as one of it ran.
+ */
+static void rule3_before_strays_in_groups(const char *top)
+{
+	cs_need_controller(top, "cpu");
+	before_strays(top, 4);
 }
 
 /*
@@ -1956,6 +1972,8 @@ int main(int argc, char **argv)
 		TEST(rule8_bandwidth),
 		TEST(rule8_core_cookies),
 		TEST(rule10_others_unaffected),
+		/* The last one: groups compete from then on. */
+		TEST(rule3_before_strays_in_groups),
 	};
 	static const struct cs_program program = {
 		.about = "Tests the rules of placement, 1 to 8 and 10.",
