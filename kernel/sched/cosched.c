@@ -749,6 +749,8 @@ void __cosched_dequeue(struct rq *rq, struct task_struct *p)
 	if (!p->cosched_queued)
 		return;
 	cosched_charge(rq, p, cc);
+	if (cc->nr_runnable > 1 && !task_is_running(p) && cosched_goes_first(rq, p))
+		cosched_hand_on(rq, p, cosched_leaves_room(cc));
 	cc->nr_runnable--;
 	cc->nr_idle_policy -= task_has_idle_policy(p);
 	p->cosched_queued = 0;
@@ -1057,7 +1059,7 @@ struct cosched_scan {
 	int		idle;		/* an idle CPU, or -1 */
 	int		rank;		/* how near and how idle that is */
 	int		queue;		/* the CPU with the shortest queue, or -1 */
-	unsigned int	nr_queued;	/* tasks there; of .host, where that is set */
+	unsigned int	nr_queued;	/* tasks there; of .host, where set, twice if they wait for a stray */
 	unsigned long	load;		/* and its runnable average */
 	unsigned int	nr_scanned;
 	unsigned int	limit;		/* not more than that */

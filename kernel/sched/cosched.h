@@ -24,6 +24,7 @@ void cosched_sched_fork(struct task_struct *p);
 void cosched_update_llc(int cpu, int llc_id);
 bool cosched_task_fits(struct task_struct *p, int cpu);
 void cosched_put_first(struct rq *rq, struct task_struct *p, bool preempt, bool ahead);
+void cosched_hand_on(struct rq *rq, struct task_struct *p, bool ahead);
 
 /* @p was enqueued on @rq. */
 static inline void cosched_enqueue(struct rq *rq, struct task_struct *p)

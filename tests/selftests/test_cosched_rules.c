@@ -79,20 +79,15 @@ struct seen {
 	int placed;		/* cosched_place events of the gang */
 };
 
-static struct seen watch_on(const struct ru_gang *g, long ms)
+static struct seen watch(const struct ru_gang *g, long ms)
 {
 	struct seen s = { .g = g };
 
+	ru_trace_start();
 	cs_sleep_ms(ms);
 	ru_trace_stop(&s.trace);
 	s.placed = ru_count(&s.trace, g, "cosched_place", NULL);
 	return s;
-}
-
-static struct seen watch(const struct ru_gang *g, long ms)
-{
-	ru_trace_start();
-	return watch_on(g, ms);
 }
 
 static double placed(const struct seen *s, const char *reason)
@@ -257,17 +252,16 @@ static void rule1_exec_goes_home(const char *top)
 }
 
 /*
- * Near the data: with the previous CPU busy, another of its LLC domain. Traced from before it may go
- * there: where tracing began after that, one of seven was in the other domain by then, and stayed.
- * Three times at most: it may wait for a kernel thread, and an idle CPU of the other domain take it.
+ * Near the data: with the previous CPU busy, another of its LLC domain. Who is in the other domain by
+ * then does not count: it waited for a kernel thread, and an idle CPU took it.
  */
 static void rule1_neighbours_first(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
 	cpu_set_t home, prev;
+	int i, woke = 0, near = 0, from_busy = 0;
+	struct ru_trace trace;
 	struct ru_gang *g;
-	struct seen s;
-	int i;
 
 	if (topo->nr_llcs < 3)
 		cs_skip("needs a home of two LLC domains, and one outside");
@@ -276,17 +270,29 @@ static void rule1_neighbours_first(const char *top)
 	prev = ru_first(&topo->llc[1], 1);
 	g = wakers(top, 1, &prev);
 	block(&prev, 1);
-	for (i = 0; i < 3; i++) {
+	cs_sleep_ms(SETTLE_MS);
+	ru_trace_start();
+	/* Its first wakeup from there; later its previous CPU is an idle one. */
+	for (i = 0; i < 20; i++) {
 		ru_allow(g, &prev);
-		cs_sleep_ms(SETTLE_MS);
-		ru_trace_start();
+		cs_sleep_ms(20);
 		allow_asleep(g, &prev, &topo->online);
-		s = watch_on(g, 300);
-		show(&s);
-		if (placed_to(&s, "home_idle", &topo->llc[1]) >= 95)
-			break;
+		cs_sleep_ms(10);
 	}
-	REQUIRE(placed_to(&s, "home_idle", &topo->llc[1]) >= 95,
+	ru_trace_stop(&trace);
+	for (i = 0; i < trace.n; i++) {
+		const struct ru_event *e = &trace.event[i];
+
+		if (strcmp(e->name, "cosched_place") || e->pid != g->w[0].tid ||
+		    !CPU_ISSET(e->src, &topo->llc[1]))
+			continue;
+		woke++;
+		from_busy += CPU_ISSET(e->src, &prev);
+		near += !strcmp(e->reason, "home_idle") && CPU_ISSET(e->dst, &topo->llc[1]);
+	}
+	cs_diag("%d of %d near their previous CPU, %d of them from a busy one", near, woke, from_busy);
+	REQUIRE(from_busy >= 10, "few woke up whose previous CPU is busy");
+	REQUIRE(percent(near, woke) >= 95,
 		"wakeups leave the LLC domain of their previous CPU, where CPUs are idle");
 }
 
@@ -681,6 +687,37 @@ static void rule3_before_strays_in_groups(const char *top)
 {
 	cs_need_controller(top, "cpu");
 	before_strays(top, 6);
+}
+
+/* Woken at once on two CPUs that strays compute on, all have run before these get in between. */
+static void rule3_hand_on(const char *top)
+{
+	cpu_set_t home = ru_topo()->llc[0], two = ru_first(&home, 2);
+	int i, n = 12, round, late = 0;
+	struct ru_gang *g;
+	char cg[512];
+
+	cs_mkdir(cg, top, "a");
+	ru_prefer(cg, &home);
+	g = ru_gang(&(struct ru_gang_opts){
+		.n = n, .cg = cg, .start = two, .busy_us = 100, .sleep_us = 3600 * 1000000u });
+	strays_at_home(top);
+	/* It takes nine runs to know that they are brief. */
+	for (round = 0; round < 100; round++) {
+		uint64_t woke = ru_now(), last = 0;
+
+		ru_wake(g);
+		cs_sleep_ms(20);
+		for (i = 0; i < n; i++) {
+			REQUIRE(g->w[i].beat > woke, "a task that was woken did not run for 20 ms");
+			if (g->w[i].beat > last)
+				last = g->w[i].beat;
+		}
+		/* Each runs for up to 150 us. */
+		late += round >= 20 && last > woke + n * 150000ull + MS;
+	}
+	cs_diag("%d of 80 times a stray got in between", late);
+	REQUIRE(late <= 8, "those at home do not hand on to one another");
 }
 
 /*
@@ -1508,7 +1545,8 @@ static void rule3_overrun(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
 	cpu_set_t home = topo->llc[0], rest = outside_of(&home);
-	int i, overrun, n = 2 * topo->nr_cpus;
+	/* Of eight tasks a mean of ten looks is 102 to 123 %, of a hundred 100 to 107. */
+	int i, overrun, n = 2 * topo->nr_cpus, looks = topo->nr_cpus < 8 ? 100 : 50;
 	struct ru_trace trace;
 	double leans = 0;
 
@@ -1517,15 +1555,15 @@ static void rule3_overrun(const char *top)
 		.n = n, .cg = top, .start = topo->online, .busy_us = 700, .sleep_us = 70 });
 	cs_sleep_ms(SETTLE_MS);
 	ru_trace_start();
-	for (i = 0; i < 10; i++) {
+	for (i = 0; i < looks; i++) {
 		cs_sleep_ms(20);
-		leans += lean(top, &home) / 10;
+		leans += lean(top, &home) / looks;
 	}
 	ru_trace_stop(&trace);
 	overrun = ru_count(&trace, NULL, "cosched_review", "overrun");
-	cs_diag("%d tasks: overrun %d times in 200 ms; home has %.0f%% of what others have",
-		n, overrun, leans);
-	REQUIRE(overrun >= 10, "the cluster does not know that it overruns the machine");
+	cs_diag("%d tasks: overrun %d times in %d ms; home has %.0f%% of what others have",
+		n, overrun, looks * 20, leans);
+	REQUIRE(overrun >= looks, "the cluster does not know that it overruns the machine");
 	REQUIRE(leans < 115, "tasks wait at home");
 
 	cs_write(top, CS_WEIGHTS, "1 100");
@@ -1573,11 +1611,37 @@ static void talk(void *arg)
 	_exit(1);
 }
 
+/*
+ * Wakeups that were placed while the cluster overran, in *@held stretches from one review that found so
+ * to the next, 7 ms later. A kernel thread or two end that for a review on a machine of few CPUs.
+ */
+static int placed_while_overrun(const struct ru_trace *t, int *held)
+{
+	int i, placed = 0, since = 0;
+	uint64_t last = 0;
+
+	*held = 0;
+	for (i = 0; i < t->n; i++) {
+		const struct ru_event *e = &t->event[i];
+
+		since += !strcmp(e->name, "cosched_place");
+		if (strcmp(e->name, "cosched_review") || strcmp(e->reason, "overrun"))
+			continue;
+		if (last && e->ns - last < 10 * MS) {
+			placed += since;
+			++*held;
+		}
+		last = e->ns;
+		since = 0;
+	}
+	return placed;
+}
+
 /* The same, but they wake each other: the kernel places those, as without a home. */
 static void rule3_overrun_talkers(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
-	int i, overrun, placed, n = topo->nr_cpus * 3 / 2;
+	int i, overrun, placed, held, n = topo->nr_cpus * 3 / 2;
 	struct ru_trace trace;
 
 	ru_prefer(top, &topo->llc[0]);
@@ -1597,11 +1661,12 @@ static void rule3_overrun_talkers(const char *top)
 	cs_sleep_ms(200);
 	ru_trace_stop(&trace);
 	overrun = ru_count(&trace, NULL, "cosched_review", "overrun");
-	placed = ru_count(&trace, NULL, "cosched_place", NULL);
-	cs_diag("%d pairs: overrun %d times in 200 ms; %d wakeups placed", n, overrun, placed);
+	placed = placed_while_overrun(&trace, &held);
+	cs_diag("%d pairs: overrun %d times in 200 ms, %d of them on end; %d wakeups placed meanwhile",
+		n, overrun, held, placed);
 	REQUIRE(overrun >= 10, "the cluster does not know that it overruns the machine");
-	/* A CPU has one wakeup in 0.9 ms; while it does not overrun for a moment, some are placed. */
-	REQUIRE(placed <= 200 / 10 * topo->nr_cpus, "tasks are parted from those they talk with");
+	REQUIRE(held >= 20, "it forgets that");
+	REQUIRE(placed <= held, "tasks are parted from those they talk with");
 
 	cs_write(top, CS_WEIGHTS, "1 100");
 	cs_sleep_ms(50);
@@ -1948,6 +2013,7 @@ int main(int argc, char **argv)
 		TEST(rule3_long_queue_where_warm),
 		TEST(rule3_woken_by_own),
 		TEST(rule3_before_strays),
+		TEST(rule3_hand_on),
 		TEST(rule3_queue_beside_strays),
 		TEST(rule3_share_of_strays),
 		TEST(rule3_stray_stays),
