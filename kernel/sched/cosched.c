@@ -871,6 +871,16 @@ void cosched_cluster_stat(struct cosched_cluster *cl, struct cosched_stat *stat)
  * Load of domains, and rule 4
  */
 
+/* Tasks on @rq, without those that sleep but are not dequeued yet, see cfs_h_nr_delayed(). */
+static unsigned int cosched_nr_queued(struct rq *rq)
+{
+	int nr = READ_ONCE(rq->nr_running);
+
+	/* Without lock, one of these may be newer than the others. */
+	nr -= READ_ONCE(rq->cfs.h_nr_queued) - READ_ONCE(rq->cfs.h_nr_runnable);
+	return max(nr, 0);
+}
+
 /*
  * An average of @rq's fair class as it would be, the CPU being idle, had it been
  * decayed until now. Ticks of an idle CPU move the clocks but not the averages,
@@ -1059,7 +1069,7 @@ struct cosched_scan {
 	int		idle;		/* an idle CPU, or -1 */
 	int		rank;		/* how near and how idle that is */
 	int		queue;		/* the CPU with the shortest queue, or -1 */
-	unsigned int	nr_queued;	/* tasks there; of .host, where set, twice if they wait for a stray */
+	unsigned int	nr_queued;	/* tasks there; of .host, twice while a stray runs */
 	unsigned long	load;		/* and its runnable average */
 	unsigned int	nr_scanned;
 	unsigned int	limit;		/* not more than that */
@@ -1207,7 +1217,7 @@ static void cosched_scan(struct task_struct *p, const struct cpumask *span,
 			continue;
 		/* Who is on the way from another LLC is in the queue, as in idle_cpu(). */
 		pending = READ_ONCE(rq->ttwu_pending);
-		nr_queued = READ_ONCE(rq->nr_running) + pending;
+		nr_queued = cosched_nr_queued(rq) + pending;
 		if (s->host && s->stray < 0 && nr_queued == 1 && !pending &&
 		    cosched_long_stray(rcu_dereference(rq->curr), cpu) && cosched_cpu_suits(p, cpu))
 			s->stray = cpu;
@@ -1766,7 +1776,7 @@ static bool cosched_brief_wait(struct cosched_cluster *cl, int cpu)
 	struct rq *rq = cpu_rq(cpu);
 	struct task_struct *curr = rcu_dereference(rq->curr);
 
-	return READ_ONCE(rq->nr_running) <= 1 && READ_ONCE(curr->cosched) == cl &&
+	return cosched_nr_queued(rq) <= 1 && READ_ONCE(curr->cosched) == cl &&
 	       cosched_runs_briefly(curr);
 }
 
@@ -1885,7 +1895,7 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	if (prev_home && cpus_share_cache(prev, target) && cosched_cpu_idle(p, prev))
 		goto out;
 	/* An exec'ing task that has its CPU to itself is as well off as on an idle one. */
-	if (prev_home && (wake_flags & WF_EXEC) && cpu_rq(prev)->nr_running <= 1)
+	if (prev_home && (wake_flags & WF_EXEC) && cosched_nr_queued(cpu_rq(prev)) <= 1)
 		goto out;
 
 	if (wakeup && (everywhere || READ_ONCE(cl->apart.lasts) || READ_ONCE(cl->trial.phase) ||
@@ -1938,7 +1948,7 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	/* A waker about to sleep leaves its CPU to the wakee, as wake-affine has it. */
 	sync = (wake_flags & WF_SYNC) && !(current->flags & PF_EXITING);
 	if (wakeup && sync && target_home && target == this_cpu &&
-	    cpu_rq(this_cpu)->nr_running == 1) {
+	    cosched_nr_queued(cpu_rq(this_cpu)) == 1) {
 		reason = COSCHED_HOME_QUEUE;
 		cpu = target;
 		goto out;
@@ -2001,9 +2011,9 @@ queue:
 	/* Who is forked or exec'ed stays for longer than who wakes up. */
 	longer = wakeup ? max(s.nr_queued, COSCHED_WARM_QUEUE) : 1;
 	warm = brief || (wakeup && cosched_woken_by_own(cl));
-	if (target_home && (warm || cpu_rq(target)->nr_running <= s.nr_queued + longer))
+	if (target_home && (warm || cosched_nr_queued(cpu_rq(target)) <= s.nr_queued + longer))
 		cpu = target;
-	else if (prev_home && cpu_rq(prev)->nr_running <= s.nr_queued)
+	else if (prev_home && cosched_nr_queued(cpu_rq(prev)) <= s.nr_queued)
 		cpu = prev;
 out:
 	if (everywhere && !cpumask_test_cpu(cpu, home_mask(home)))
@@ -2219,7 +2229,7 @@ static bool cosched_waits_longer(struct task_struct *p, int cpu, int src)
 {
 	enum cosched_asker asker = cosched_asker(p);
 
-	return READ_ONCE(cpu_rq(cpu)->nr_running) > READ_ONCE(cpu_rq(src)->nr_running) ||
+	return cosched_nr_queued(cpu_rq(cpu)) > cosched_nr_queued(cpu_rq(src)) ||
 	       cosched_cpu_load(cpu, asker) >
 	       cosched_cpu_load(src, asker) + SCHED_CAPACITY_SCALE / 2;
 }
@@ -2280,7 +2290,7 @@ static int cosched_way_home(struct task_struct *p, struct cosched_cluster *cl,
 			    struct task_struct **peer, bool *mutual)
 {
 	int cpu, first, dst = -1, value = 0, look_cpu = nr_cpu_ids, queue = -1;
-	unsigned int nr_queued = READ_ONCE(cpu_rq(src)->nr_running);
+	unsigned int nr_queued = cosched_nr_queued(cpu_rq(src));
 	enum cosched_asker asker = cosched_asker(p);
 	unsigned long util, look_util = 0, least, load;
 	struct cosched_scan s = COSCHED_SCAN_INIT;
@@ -2316,7 +2326,7 @@ static int cosched_way_home(struct task_struct *p, struct cosched_cluster *cl,
 			continue;
 		if (sched_asym_cpucap_active() && !cosched_task_fits(p, cpu))
 			continue;
-		if (READ_ONCE(cpu_rq(cpu)->nr_running) < nr_queued) {
+		if (cosched_nr_queued(cpu_rq(cpu)) < nr_queued) {
 			load = cosched_cpu_load(cpu, asker);
 			if (load < least && cosched_cookie_fits(p, cpu, false)) {
 				least = load;
@@ -2438,15 +2448,16 @@ static void cosched_take_along(struct cosched_cluster *cl, int src)
 		if (!moved || !READ_ONCE(per_cpu_ptr(cl->cpu, src)->nr_runnable))
 			break;
 		dst_rq = cpu_rq(cpu);
-		if (READ_ONCE(src_rq->nr_running) < READ_ONCE(dst_rq->nr_running) + 2)
+		if (cosched_nr_queued(src_rq) < cosched_nr_queued(dst_rq) + 2)
 			continue;
 		local_irq_disable();
 		double_rq_lock(src_rq, dst_rq);
-		if (src_rq->nr_running >= dst_rq->nr_running + 2) {
+		if (cosched_nr_queued(src_rq) >= cosched_nr_queued(dst_rq) + 2) {
 			update_rq_clock(src_rq);
 			update_rq_clock(dst_rq);
 			/* Half of the difference, shared among home's CPUs. */
-			nr = (src_rq->nr_running - dst_rq->nr_running) / (2 * home->nr);
+			nr = cosched_nr_queued(src_rq) - cosched_nr_queued(dst_rq);
+			nr /= 2 * home->nr;
 			moved = cosched_move_waiting(cl, src, cpu, max(nr, 1U));
 			atomic64_add(moved, &cl->events[COSCHED_STRAY_RETURNED]);
 		}
