@@ -202,9 +202,15 @@ enum cosched_asker {
 	COSCHED_NR_ASKERS,
 };
 
+/* Domains outside that are cheaper than home, by whether they are busy on average. */
+#define COSCHED_CHEAPER_CALM	BIT(0)
+#define COSCHED_CHEAPER_BUSY	BIT(1)
+
 struct cosched_home {
 	unsigned long	stamp[COSCHED_NR_ASKERS];	/* jiffies of .load */
 	unsigned long	load[COSCHED_NR_ASKERS];	/* sum of the CPUs' runnable averages */
+	unsigned long	outside_stamp[COSCHED_NR_ASKERS];	/* jiffies of .cheaper */
+	u8		cheaper[COSCHED_NR_ASKERS];	/* whether there are such domains */
 	bool		strays;		/* some of others' compute here, when .load was summed up */
 	unsigned int	nr;		/* CPUs in .mask, 0: there is no home */
 	unsigned long	mask[];
@@ -297,8 +303,10 @@ static void cosched_home_expire(struct cosched_home *home)
 {
 	int i;
 
-	for (i = 0; i < COSCHED_NR_ASKERS; i++)
+	for (i = 0; i < COSCHED_NR_ASKERS; i++) {
 		home->stamp[i] = jiffies - 1;
+		home->outside_stamp[i] = jiffies - 1;
+	}
 }
 
 static struct cosched_home *cosched_home_alloc(void)
@@ -551,7 +559,17 @@ static u32 cosched_mean_run(u32 mean, u32 run, unsigned int nr)
  */
 static bool cosched_runs_briefly(struct task_struct *p)
 {
-	return (u64)READ_ONCE(p->cosched_run) << 10 < sysctl_sched_migration_cost / 2;
+	return READ_ONCE(p->cosched_brief);
+}
+
+static void cosched_set_run(struct task_struct *p, u32 run)
+{
+	bool brief = (u64)run << 10 < sysctl_sched_migration_cost / 2;
+
+	p->cosched_run = run;
+	/* Read by whoever wakes @p: written only if it changed. */
+	if (p->cosched_brief != brief)
+		WRITE_ONCE(p->cosched_brief, brief);
 }
 
 /*
@@ -647,7 +665,7 @@ static void cosched_update_run(struct task_struct *p)
 	u32 now = p->cosched_charged >> 10, run = now - p->cosched_slept;
 
 	p->cosched_nr_runs += p->cosched_nr_runs < COSCHED_MEAN_RUNS;
-	p->cosched_run = cosched_mean_run(p->cosched_run, run, p->cosched_nr_runs);
+	cosched_set_run(p, cosched_mean_run(p->cosched_run, run, p->cosched_nr_runs));
 	p->cosched_slept = now;
 	cosched_sample_run(p, run);
 }
@@ -730,10 +748,7 @@ void __cosched_enqueue(struct rq *rq, struct task_struct *p)
 	/* A change of policy takes the task off the queue and back. */
 	cc->nr_idle_policy += task_has_idle_policy(p);
 	cosched_mark_active(p->cosched, cpu_of(rq));
-	p->cosched_queued = 1;
-	/* What it ran in another class, or before it was in a cluster: rarely any. */
-	if (p->cosched_charged != p->se.sum_exec_runtime)
-		p->cosched_charged = p->se.sum_exec_runtime;
+	p->cosched_queued = true;
 
 	/* Here, and not where wakeups preempt, so that those of no cluster need not ask. */
 	first = cosched_goes_first(rq, p);
@@ -753,7 +768,7 @@ void __cosched_dequeue(struct rq *rq, struct task_struct *p)
 		cosched_hand_on(rq, p, cosched_leaves_room(cc));
 	cc->nr_runnable--;
 	cc->nr_idle_policy -= task_has_idle_policy(p);
-	p->cosched_queued = 0;
+	p->cosched_queued = false;
 	if (!task_is_running(p))
 		cosched_update_run(p);
 }
@@ -881,6 +896,12 @@ static unsigned int cosched_nr_queued(struct rq *rq)
 	return max(nr, 0);
 }
 
+/* As sched_idle_cpu(), which reads another line first: few CPUs have any of the idle class. */
+static bool cosched_only_idle_class(int cpu)
+{
+	return cfs_nr_idle_class(&cpu_rq(cpu)->cfs) && sched_idle_cpu(cpu);
+}
+
 /*
  * An average of @rq's fair class as it would be, the CPU being idle, had it been
  * decayed until now. Ticks of an idle CPU move the clocks but not the averages,
@@ -892,7 +913,8 @@ static unsigned long cosched_decay_idle(struct rq *rq, unsigned long avg)
 	u64 now;
 	s64 age;
 
-	if (!avg || READ_ONCE(rq->nr_running))
+	/* The first of the line that the caller looked at: nr_running is in one more. */
+	if (!avg || READ_ONCE(cfs_rq->h_nr_queued) || READ_ONCE(rq->nr_running))
 		return avg;
 	now = u64_u32_load(rq->clock_pelt_idle);
 	/* Pairs with smp_wmb() in _update_idle_rq_clock_pelt(). */
@@ -911,7 +933,7 @@ static bool cosched_cpu_quiet(int cpu, unsigned long *util)
 {
 	struct rq *rq = cpu_rq(cpu);
 
-	if (sched_idle_cpu(cpu)) {
+	if (cosched_only_idle_class(cpu)) {
 		*util = 0;
 		return true;
 	}
@@ -937,7 +959,7 @@ static unsigned long cosched_cpu_load(int cpu, enum cosched_asker asker)
 {
 	struct rq *rq = cpu_rq(cpu);
 
-	if (asker == COSCHED_ASKER_NORMAL && sched_idle_cpu(cpu))
+	if (asker == COSCHED_ASKER_NORMAL && cosched_only_idle_class(cpu))
 		return 0;
 	return cosched_decay_idle(rq, READ_ONCE(rq->cfs.avg.runnable_avg));
 }
@@ -1060,20 +1082,54 @@ static bool cosched_llc_cheaper(struct cosched_cluster *cl, struct cosched_home 
 	return *nr && cosched_home_dearer(cl, home, asker, 0, *load, *nr);
 }
 
+/* Are @nr CPUs with @load together busy on average? */
+static bool cosched_busy(unsigned long load, unsigned int nr)
+{
+	return !fits_capacity(load, (unsigned long)nr << SCHED_CAPACITY_SHIFT);
+}
+
+/*
+ * Is no domain outside of @home cheaper, or, @calm, none that is not busy on average? Of all
+ * domains, so that a partition may have fewer, and as of the first who asked in a jiffy: who finds
+ * home full need not look at each of them to stay.
+ */
+static bool cosched_none_cheaper(struct cosched_cluster *cl, struct cosched_home *home,
+				 enum cosched_asker asker, bool calm)
+{
+	unsigned long now = jiffies, load;
+	unsigned int nr;
+	u8 cheaper = 0;
+	int llc;
+
+	if (READ_ONCE(home->outside_stamp[asker]) != now) {
+		for_each_cpu(llc, &cosched_llcs) {
+			if (cosched_llc_cheaper(cl, home, asker, llc, &load, &nr))
+				cheaper |= cosched_busy(load, nr) ? COSCHED_CHEAPER_BUSY :
+								    COSCHED_CHEAPER_CALM;
+		}
+		WRITE_ONCE(home->cheaper[asker], cheaper);
+		WRITE_ONCE(home->outside_stamp[asker], now);
+	}
+	cheaper = READ_ONCE(home->cheaper[asker]);
+	return calm ? !(cheaper & COSCHED_CHEAPER_CALM) : !cheaper;
+}
+
 /*
  * Wakeup, fork and exec
  */
 
-/* The best CPUs seen so far by cosched_scan(). */
+/* The best CPUs seen so far. */
 struct cosched_scan {
 	int		idle;		/* an idle CPU, or -1 */
 	int		rank;		/* how near and how idle that is */
-	int		queue;		/* the CPU with the shortest queue, or -1 */
-	unsigned int	nr_queued;	/* tasks there; of .host, twice while a stray runs */
-	unsigned long	load;		/* and its runnable average */
 	unsigned int	nr_scanned;
 	unsigned int	limit;		/* not more than that */
 	unsigned int	looks;		/* idle means durably so, and for that many looks */
+	/* By cosched_scan_queues(): */
+	int		queue;		/* the CPU with the shortest queue, or -1 */
+	unsigned int	nr_queued;	/* tasks there; of .host, twice while a stray runs */
+	unsigned long	load;		/* and its runnable average */
+	unsigned int	nr_queues;
 	/* It goes before strays here: a CPU that only one uses is of interest, too, */
 	struct cosched_cluster *host;
 	int		stray;		/* and this is one, or -1 */
@@ -1103,7 +1159,7 @@ static bool cosched_cpu_suits(struct task_struct *p, int cpu)
 static bool cosched_cpu_idle(struct task_struct *p, int cpu)
 {
 	if (!available_idle_cpu(cpu) &&
-	    (!sched_idle_cpu(cpu) || cosched_asker(p) != COSCHED_ASKER_NORMAL))
+	    (!cosched_only_idle_class(cpu) || cosched_asker(p) != COSCHED_ASKER_NORMAL))
 		return false;
 	return cosched_cpu_suits(p, cpu);
 }
@@ -1183,8 +1239,7 @@ static bool cosched_core_idle(int cpu)
 
 /*
  * Look for the best CPU for @p in @span, without those in @except: an idle one
- * as near to @warm as can be, whole cores before siblings within an LLC, and
- * the shortest queue for when there is none.
+ * as near to @warm as can be, whole cores before siblings within an LLC.
  */
 static void cosched_scan(struct task_struct *p, const struct cpumask *span,
 			 const struct cpumask *except, int warm, struct cosched_scan *s)
@@ -1192,16 +1247,14 @@ static void cosched_scan(struct task_struct *p, const struct cpumask *span,
 	int cpu;
 
 	for_each_cpu_wrap(cpu, span, warm) {
-		struct rq *rq = cpu_rq(cpu);
-		unsigned int nr_queued, pending;
-		unsigned long load;
+		unsigned long util;
 
 		if ((except && cpumask_test_cpu(cpu, except)) || !cosched_cpu_allowed(p, cpu))
 			continue;
 		if (s->nr_scanned++ == s->limit)
 			return;
 		if (cosched_cpu_idle(p, cpu) &&
-		    (!s->looks || cosched_durably_idle(p, cpu, &load)) &&
+		    (!s->looks || cosched_durably_idle(p, cpu, &util)) &&
 		    (s->looks <= 1 || cosched_idle_for(cpu, s->looks))) {
 			int rank = cpus_share_cache(cpu, warm) << 2 | cosched_core_idle(cpu) << 1 |
 				   cpus_share_resources(cpu, warm);
@@ -1213,8 +1266,28 @@ static void cosched_scan(struct task_struct *p, const struct cpumask *span,
 					return;
 			}
 		}
-		if (s->idle >= 0)
+	}
+}
+
+/*
+ * Likewise, for where there is no idle one: the shortest queue. Not at the same time, as it takes
+ * three more of the lines that other CPUs write all the time, and most wakeups at a full home wait
+ * where they were, under a lock that others spin for.
+ */
+static void cosched_scan_queues(struct task_struct *p, const struct cpumask *span,
+				const struct cpumask *except, int warm, struct cosched_scan *s)
+{
+	int cpu;
+
+	for_each_cpu_wrap(cpu, span, warm) {
+		struct rq *rq = cpu_rq(cpu);
+		unsigned int nr_queued, pending;
+		unsigned long load;
+
+		if ((except && cpumask_test_cpu(cpu, except)) || !cosched_cpu_allowed(p, cpu))
 			continue;
+		if (s->nr_queues++ == s->limit)
+			return;
 		/* Who is on the way from another LLC is in the queue, as in idle_cpu(). */
 		pending = READ_ONCE(rq->ttwu_pending);
 		nr_queued = cosched_nr_queued(rq) + pending;
@@ -1236,12 +1309,6 @@ static void cosched_scan(struct task_struct *p, const struct cpumask *span,
 			s->load = load;
 		}
 	}
-}
-
-/* Are @nr CPUs with @load together busy on average? */
-static bool cosched_busy(unsigned long load, unsigned int nr)
-{
-	return !fits_capacity(load, (unsigned long)nr << SCHED_CAPACITY_SHIFT);
 }
 
 /*
@@ -1716,6 +1783,10 @@ static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
 	struct sched_domain *sd;
 	int llc;
 
+	if (who < COSCHED_CROWDED && cosched_none_cheaper(cl, home, asker, brief)) {
+		*reason = COSCHED_OVERFLOW;
+		return -1;
+	}
 	/* An LLC of one CPU has no domain, and nothing left outside of home. */
 	sd = rcu_dereference(per_cpu(sd_llc, anchor));
 	if (!sd) {
@@ -1729,6 +1800,7 @@ static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
 			unsigned long load;
 			unsigned int nr;
 			bool cheaper;
+			int first;
 
 			if (done && cpumask_test_cpu(llc, done))
 				continue;
@@ -1743,8 +1815,8 @@ static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
 				s.looks = cheaper || who == COSCHED_CROWDED_STRAY ?
 					  1 : cosched_looks_unused(cl);
 			/* Not all from the same one on: several look at the same time. */
-			cosched_scan(p, span, home_mask(home),
-				     cpumask_nth(p->pid % cpumask_weight(span), span), &s);
+			first = cpumask_nth(p->pid % cpumask_weight(span), span);
+			cosched_scan(p, span, home_mask(home), first, &s);
 			budget -= min(budget, s.nr_scanned);
 			if (s.idle >= 0) {
 				*reason = COSCHED_SPILL;
@@ -1756,6 +1828,7 @@ static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
 			load += READ_ONCE(p->se.avg.runnable_avg);
 			if (!cosched_home_dearer(cl, home, asker, 0, load, nr))
 				continue;
+			cosched_scan_queues(p, span, home_mask(home), first, &s);
 			/* By its queue as well: many may have come since loads were summed up. */
 			if (!cosched_cheaper(READ_ONCE(cl->weights), nr_queued, 1, s.nr_queued, 1))
 				continue;
@@ -1864,7 +1937,7 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	bool wakeup = wake_flags & WF_TTWU;
 	int cpu, this_cpu = smp_processor_id(), affine = target;
 	unsigned int longer;
-	bool prev_home, target_home, affine_out, stays, brief, apart, waits, sync, warm;
+	bool prev_home, target_home, affine_out, stays, brief, apart, waits, sync, woken, warm;
 	bool everywhere;
 	const struct cpumask *span;
 	struct cosched_home *home;
@@ -1877,7 +1950,8 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 		return -1;
 
 	everywhere = cosched_everywhere(cl);
-	if (everywhere && wakeup && cosched_woken_by_own(cl)) {
+	woken = wakeup && cosched_woken_by_own(cl);
+	if (everywhere && woken) {
 		cosched_review(p, cl, home);
 		return -1;
 	}
@@ -1942,7 +2016,7 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 		cpu = s.idle;
 		goto out;
 	}
-	if (s.queue < 0)
+	if (!s.nr_scanned)
 		return -1;
 
 	/* A waker about to sleep leaves its CPU to the wakee, as wake-affine has it. */
@@ -1954,8 +2028,12 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 		goto out;
 	}
 
-	if (everywhere)
+	warm = target_home && (brief || woken);
+	if (everywhere) {
+		cosched_scan_queues(p, cosched_llc_span(target), NULL, target, &s);
+		cosched_scan_queues(p, span, cosched_llc_span(target), target, &s);
 		goto queue;
+	}
 
 	reason = COSCHED_STAY;
 	cpu = prev;
@@ -1973,6 +2051,8 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 		goto out;
 	}
 
+	if (s.host || !woken || !warm)
+		cosched_scan_queues(p, span, NULL, target, &s);
 	/* Who is at home goes before those who are not: cosched_goes_first(). */
 	if (s.stray >= 0) {
 		reason = COSCHED_HOME_STRAY;
@@ -1992,9 +2072,11 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 		goto out;
 	}
 
-	who = !wakeup ? COSCHED_NEW : cosched_woken_by_own(cl) ? COSCHED_WOKEN : COSCHED_WAKING;
+	who = !wakeup ? COSCHED_NEW : woken ? COSCHED_WOKEN : COSCHED_WAKING;
 	cpu = cosched_leave_home(p, cl, home, target, who, s.nr_queued, &reason);
 	if (cpu >= 0) {
+		if (waits && s.queue < 0)
+			cosched_scan_queues(p, span, NULL, target, &s);
 		if (waits && cosched_brief_wait(cl, s.queue)) {
 			reason = COSCHED_HOME_QUEUE;
 			cpu = s.queue;
@@ -2010,8 +2092,7 @@ queue:
 		goto out;
 	/* Who is forked or exec'ed stays for longer than who wakes up. */
 	longer = wakeup ? max(s.nr_queued, COSCHED_WARM_QUEUE) : 1;
-	warm = brief || (wakeup && cosched_woken_by_own(cl));
-	if (target_home && (warm || cosched_nr_queued(cpu_rq(target)) <= s.nr_queued + longer))
+	if (warm || (target_home && cosched_nr_queued(cpu_rq(target)) <= s.nr_queued + longer))
 		cpu = target;
 	else if (prev_home && cosched_nr_queued(cpu_rq(prev)) <= s.nr_queued)
 		cpu = prev;
@@ -2565,10 +2646,10 @@ void __cosched_tick(struct task_struct *curr)
 void cosched_sched_fork(struct task_struct *p)
 {
 	p->cosched = NULL;
-	p->cosched_queued = 0;
+	p->cosched_queued = false;
 	p->cosched_charged = 0;
 	p->cosched_slept = 0;
-	p->cosched_run = COSCHED_RUN_MAX;
+	cosched_set_run(p, COSCHED_RUN_MAX);
 	p->cosched_nr_runs = 0;
 	p->cosched_look = jiffies - COSCHED_LOOK_INTERVAL;
 	p->cosched_look_cpu = nr_cpu_ids;
@@ -2601,12 +2682,14 @@ static void cosched_task_set(struct task_struct *p, bool exiting)
 		__cosched_dequeue(rq, p);
 	/* Pairs with the address dependency of those who look in RCU sections. */
 	smp_store_release(&p->cosched, new);
-	if (new && task_on_rq_queued(p)) {
-		/* What it ran so far is not the new cluster's. */
-		if (task_current(rq, p) && cosched_counts(p))
-			p->sched_class->update_curr(rq);
+	if (!new)
+		goto unlock;
+	/* What it ran so far is not the new cluster's. */
+	if (task_current(rq, p) && cosched_counts(p))
+		p->sched_class->update_curr(rq);
+	cosched_charge_from_now(p);
+	if (task_on_rq_queued(p))
 		__cosched_enqueue(rq, p);
-	}
 unlock:
 	task_rq_unlock(rq, p, &rf);
 	cosched_cluster_put(old);

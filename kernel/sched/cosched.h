@@ -40,6 +40,19 @@ static inline void cosched_dequeue(struct rq *rq, struct task_struct *p)
 		__cosched_dequeue(rq, p);
 }
 
+/* What @p has run so far is not its cluster's. */
+static inline void cosched_charge_from_now(struct task_struct *p)
+{
+	p->cosched_charged = p->se.sum_exec_runtime;
+}
+
+/* @p is in the fair class from now on. */
+static inline void cosched_switched_to(struct task_struct *p)
+{
+	if (cosched_enabled() && p->cosched)
+		cosched_charge_from_now(p);
+}
+
 /* Is @p in a cluster? */
 static inline bool cosched_has_cluster(struct task_struct *p)
 {
@@ -96,6 +109,7 @@ static inline bool cosched_leaves_home(struct task_struct *p, int src, int dst)
 static inline void cosched_enqueue(struct rq *rq, struct task_struct *p) { }
 static inline void cosched_dequeue(struct rq *rq, struct task_struct *p) { }
 static inline void cosched_tick(struct task_struct *curr) { }
+static inline void cosched_switched_to(struct task_struct *p) { }
 static inline bool cosched_has_cluster(struct task_struct *p) { return false; }
 static inline int cosched_waiting_cpu(struct task_struct *prev, int cpu) { return -1; }
 static inline void cosched_sched_fork(struct task_struct *p) { }

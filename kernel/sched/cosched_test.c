@@ -626,7 +626,7 @@ static void cosched_test_sample_run(struct kunit *test)
 	p->cosched = cl;
 	for (i = 0; i < ARRAY_SIZE(cases); i++) {
 		atomic64_set(&cl->runs[0], 0);
-		p->cosched_run = cases[i].run;
+		cosched_set_run(p, cases[i].run);
 		p->cosched_slept = cases[i].slept;
 		cl->overruns = cases[i].overrun * COSCHED_OVERRUN_REVIEWS;
 		cl->full = cases[i].full;

@@ -8,7 +8,9 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,6 +102,64 @@ static void stat_counts_time(const char *top)
 	}
 	cs_kill(pid);
 	REQUIRE(!cluster_usec(sibling), "a cluster without tasks counted time");
+}
+
+static void set_policy(pid_t pid, int policy)
+{
+	struct sched_param param = { .sched_priority = policy == SCHED_FIFO };
+
+	REQUIRE(!sched_setscheduler(pid, policy, &param),
+		"give task %d policy %d: %s", pid, policy, strerror(errno));
+}
+
+/*
+ * What a task runs in another class is not counted, whether it runs or sleeps
+ * when it goes there and comes back.
+ */
+static void stat_counts_fair_class(const char *top)
+{
+	long long usec, counted, realtime;
+	char cg[PATH_MAX];
+	bool asleep;
+	pid_t pid;
+	int round;
+
+	cs_need_cpus(2);
+	cs_mkdir(cg, top, "cg");
+	cs_write(cg, CS_PREF, "1\n");
+	pid = cs_spinner(cg);
+	for (round = 0; round < 2; round++) {
+		asleep = round;
+		cs_sleep_ms(300);
+		cs_stop(pid);
+		usec = cs_task_usec(pid);
+		counted = cluster_usec(cg);
+		if (!asleep)
+			cs_continue(pid);
+		set_policy(pid, SCHED_FIFO);
+		if (asleep)
+			cs_continue(pid);
+		cs_sleep_ms(300);
+		if (asleep)
+			cs_stop(pid);
+		realtime = cs_task_usec(pid) - usec;
+		set_policy(pid, SCHED_OTHER);
+		if (asleep)
+			cs_continue(pid);
+		cs_sleep_ms(300);
+		cs_stop(pid);
+		usec = cs_task_usec(pid) - usec;
+		counted = cluster_usec(cg) - counted;
+		cs_diag("%lld us, of which %lld real-time; counted %lld",
+			usec, realtime, counted);
+		REQUIRE(realtime > 100000 && usec - realtime > 50000,
+			"got only %lld us, of which %lld real-time", usec, realtime);
+		REQUIRE(llabs(counted - (usec - realtime)) < usec / 10 + 20000,
+			"used %lld us, of which %lld real-time, counted %lld",
+			usec, realtime, counted);
+		cs_continue(pid);
+	}
+	cs_kill(pid);
 }
 
 static void sleep_loop(void *arg)
@@ -693,6 +753,7 @@ static void load_of_running_tasks(const char *top)
 
 static const struct cs_test tests[] = {
 	{ "stat_counts_time", stat_counts_time, 0 },
+	{ "stat_counts_fair_class", stat_counts_fair_class, 0 },
 	{ "stat_counts_wakeups", stat_counts_wakeups, 0 },
 	{ "stat_counts_home_changes", stat_counts_home_changes, 0 },
 	{ "stat_monotonic", stat_monotonic, 0 },
