@@ -105,9 +105,9 @@
  *
  * load(D) is needed for all tasks, in clusters or not. It is computed from the
  * run queues' own averages at the first wakeup in a jiffy that asks for it and
- * kept in sched_domain_shared, load(H) likewise in struct cosched_home: the
- * averages move by 2 % in a millisecond at most. No other loop over CPUs is
- * needed to compare domains.
+ * kept in sched_domain_shared, load(H) likewise in struct cosched_home, and there
+ * also whether any domain is cheaper: the averages move by 2 % in a millisecond at
+ * most. No other loop over CPUs is needed to compare domains.
  *
  * Locking and lifetime
  * ====================
@@ -913,7 +913,7 @@ static unsigned long cosched_decay_idle(struct rq *rq, unsigned long avg)
 	u64 now;
 	s64 age;
 
-	/* The first of the line that the caller looked at: nr_running is in one more. */
+	/* The caller looked at the line of h_nr_queued; that of nr_running is one more. */
 	if (!avg || READ_ONCE(cfs_rq->h_nr_queued) || READ_ONCE(rq->nr_running))
 		return avg;
 	now = u64_u32_load(rq->clock_pelt_idle);
@@ -2032,6 +2032,8 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	if (everywhere) {
 		cosched_scan_queues(p, cosched_llc_span(target), NULL, target, &s);
 		cosched_scan_queues(p, span, cosched_llc_span(target), target, &s);
+		if (s.queue < 0)
+			return -1;
 		goto queue;
 	}
 
@@ -2051,8 +2053,12 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 		goto out;
 	}
 
-	if (s.host || !woken || !warm)
+	if (s.host || !(woken && target_home)) {
 		cosched_scan_queues(p, span, NULL, target, &s);
+		/* CPUs that were allowed may go at any time. */
+		if (s.queue < 0)
+			return -1;
+	}
 	/* Who is at home goes before those who are not: cosched_goes_first(). */
 	if (s.stray >= 0) {
 		reason = COSCHED_HOME_STRAY;
@@ -2077,7 +2083,7 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	if (cpu >= 0) {
 		if (waits && s.queue < 0)
 			cosched_scan_queues(p, span, NULL, target, &s);
-		if (waits && cosched_brief_wait(cl, s.queue)) {
+		if (waits && s.queue >= 0 && cosched_brief_wait(cl, s.queue)) {
 			reason = COSCHED_HOME_QUEUE;
 			cpu = s.queue;
 		}
@@ -2685,7 +2691,7 @@ static void cosched_task_set(struct task_struct *p, bool exiting)
 	if (!new)
 		goto unlock;
 	/* What it ran so far is not the new cluster's. */
-	if (task_current(rq, p) && cosched_counts(p))
+	if (task_on_rq_queued(p) && task_current(rq, p) && cosched_counts(p))
 		p->sched_class->update_curr(rq);
 	cosched_charge_from_now(p);
 	if (task_on_rq_queued(p))
