@@ -296,6 +296,68 @@ static void rule1_neighbours_first(const char *top)
 		"wakeups leave the LLC domain of their previous CPU, where CPUs are idle");
 }
 
+/*
+ * Of a home of two LLC domains the first has no idle CPU, and @busy CPUs of the second are busy.
+ * How many of the wakeups of one that runs briefly go from the first to the second, in percent?
+ */
+static double brief_to_far(const char *top, int busy)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = ru_or(&topo->llc[0], &topo->llc[1]), rest = ru_minus(&topo->online, &home);
+	cpu_set_t prev = ru_first(&topo->llc[0], 1), far = ru_first(&topo->llc[1], busy);
+	int i, woke = 0, there = 0;
+	struct ru_trace trace;
+	struct ru_gang *g;
+
+	ru_prefer(top, &home);
+	g = ru_gang(&(struct ru_gang_opts){
+		.n = 1, .cg = top, .start = prev, .one_each = true,
+		.busy_us = 100, .sleep_us = 5000 });
+	block(&topo->llc[0], 1);
+	if (busy)
+		block(&far, 1);
+	if (CPU_COUNT(&rest))
+		block(&rest, 1);
+	/* Until it is known how briefly it runs, and queues are loads. */
+	cs_sleep_ms(100 + SETTLE_MS);
+	ru_trace_start();
+	for (i = 0; i < 20; i++) {
+		ru_allow(g, &prev);
+		cs_sleep_ms(20);
+		allow_asleep(g, &prev, &topo->online);
+		cs_sleep_ms(10);
+	}
+	ru_trace_stop(&trace);
+	for (i = 0; i < trace.n; i++) {
+		const struct ru_event *e = &trace.event[i];
+
+		if (strcmp(e->name, "cosched_place") || e->pid != g->w[0].tid ||
+		    !CPU_ISSET(e->src, &topo->llc[0]))
+			continue;
+		woke++;
+		there += CPU_ISSET(e->dst, &topo->llc[1]);
+	}
+	cs_diag("%d of %d wakeups to the other domain, where %d of %d CPUs are busy", there, woke,
+		busy, CPU_COUNT(&topo->llc[1]));
+	REQUIRE(woke >= 10, "few woke up whose previous domain is busy");
+	return percent(there, woke);
+}
+
+/* Who runs briefly finds an idle CPU below another LLC, if home has one. */
+static void rule1_brief_to_idle_domain(const char *top)
+{
+	REQUIRE(brief_to_far(top, 0) >= 50, "wakeups wait where a domain of home is idle");
+}
+
+/* It does not take the last idle CPU there, which those will need that sleep there for a moment. */
+static void rule1_brief_not_to_busy_domain(const char *top)
+{
+	int n = CPU_COUNT(&ru_topo()->llc[1]);
+
+	REQUIRE(brief_to_far(top, n - n / 2) <= 5,
+		"wakeups of one that runs briefly go to a domain of home of which half is busy");
+}
+
 static void rule1_idle_core_before_sibling(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
@@ -1313,7 +1375,7 @@ static void rule7_no_cpu_idle_while_threads_wait(const char *top)
  * no imbalance, and to the tick the CPU is not idle for long enough. It takes the one that waits
  * when it runs out of work.
  */
-static void rule7_idle_cpu_of_wide_home(const char *top)
+static void idle_cpu_of_wide_home(const char *top, unsigned int busy_us)
 {
 	const struct ru_topo *topo = ru_topo();
 	cpu_set_t home = ru_or(&topo->llc[0], &topo->llc[1]), others = ru_minus(&topo->online, &home);
@@ -1321,7 +1383,8 @@ static void rule7_idle_cpu_of_wide_home(const char *top)
 	cpu_set_t rest = ru_minus(&home, &first);
 	struct ru_gang *crowd, *crew, *g[2];
 	const unsigned int for_good = 3600 * 1000000u;
-	const int rounds = 10;
+	const int rounds = 10, known = 15;
+	const struct ru_worker *w;
 	double idle = 0;
 	int i;
 
@@ -1330,7 +1393,7 @@ static void rule7_idle_cpu_of_wide_home(const char *top)
 		block(&others, 1);
 	ru_prefer(top, &home);
 	g[0] = ru_gang(&(struct ru_gang_opts){
-		.n = 1, .cg = top, .start = last, .busy_us = 4000, .sleep_us = for_good,
+		.n = 1, .cg = top, .start = last, .busy_us = busy_us, .sleep_us = for_good,
 		.log = true });
 	g[1] = crowd = ru_gang(&(struct ru_gang_opts){
 		.n = 3, .cg = top, .start = first, .busy_us = 20000, .sleep_us = for_good,
@@ -1338,24 +1401,40 @@ static void rule7_idle_cpu_of_wide_home(const char *top)
 	crew = ru_gang(&(struct ru_gang_opts){
 		.n = CPU_COUNT(&rest), .cg = top, .start = rest, .one_each = true,
 		.busy_us = 20000, .sleep_us = for_good });
+	w = &g[0]->w[0];
+	/* Until it is known how long it runs. */
+	for (i = 0; i < known; i++) {
+		ru_wake(g[0]);
+		cs_sleep_ms(5 + 2 * busy_us / 1000);
+	}
 	for (i = 0; i < rounds; i++) {
-		const struct ru_worker *w = &g[0]->w[0];
-
 		ru_allow(crowd, &first);
 		/* Until all sleep, and what they ran is forgotten. */
 		cs_sleep_ms(SETTLE_MS);
 		ru_wake(crowd);
 		ru_wake(crew);
-		ru_wake(g[0]);
 		cs_sleep_ms(1);
 		ru_allow(crowd, &home);
+		ru_wake(g[0]);
 		cs_sleep_ms(11);
-		REQUIRE(w->cycles == i + 1u && ru_now() > w->beat + 2 * MS, "did not sleep again");
+		REQUIRE(w->cycles == known + i + 1u && ru_now() > w->beat + 2 * MS,
+			"did not sleep again");
 		idle += ru_idle(g, 2, &last, w->beat, w->beat + 2 * MS) / rounds;
 	}
 	cs_diag("%.1f%% idle", idle);
 	/* 0 or 100 in each round; without cosched_newidle() 100 on demo and cfs-talk. */
 	REQUIRE(idle <= 50, "a CPU of home is idle while a thread waits at another one of it");
+}
+
+static void rule7_idle_cpu_of_wide_home(const char *top)
+{
+	idle_cpu_of_wide_home(top, 4000);
+}
+
+/* Also where it ran briefly, for longer than it takes to get one. */
+static void rule7_idle_cpu_after_brief_run(const char *top)
+{
+	idle_cpu_of_wide_home(top, 100);
 }
 
 /*
@@ -2003,6 +2082,8 @@ int main(int argc, char **argv)
 		TEST(rule1_fork_starts_at_home),
 		TEST(rule1_exec_goes_home),
 		TEST(rule1_neighbours_first),
+		TEST(rule1_brief_to_idle_domain),
+		TEST(rule1_brief_not_to_busy_domain),
 		TEST(rule1_idle_core_before_sibling),
 		TEST(rule1_sched_idle_is_idle),
 		TEST(rule2_spill_to_idle),
@@ -2033,6 +2114,7 @@ int main(int argc, char **argv)
 		TEST(rule6_no_swap_to_wait),
 		TEST(rule7_no_cpu_idle_while_threads_wait),
 		TEST(rule7_idle_cpu_of_wide_home),
+		TEST(rule7_idle_cpu_after_brief_run),
 		TEST(rule7_crowded_task_leaves),
 		TEST(rule7_unused_by_weights),
 		TEST(rule7_brief_tasks_part),
