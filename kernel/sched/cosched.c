@@ -1303,7 +1303,7 @@ static bool cosched_mostly_idle(struct task_struct *p, const struct cpumask *spa
  * Who runs briefly, @brief, and has to leave its LLC goes where most CPUs are idle. Few are idle
  * for long where most are not: those who sleep there wake up soon, find their place taken, and go
  * somewhere else in turn. Where two that each wake 6 or 12 workers once a ms have two domains
- * as their home, the slowest percent of wakeups took 8 % longer when any idle CPU would do.
+ * as their home, the slowest percent of wakeups took 9 to 13 % longer when any idle CPU would do.
  */
 static void cosched_scan_home(struct task_struct *p, const struct cpumask *span, int warm,
 			      bool brief, struct cosched_scan *s)

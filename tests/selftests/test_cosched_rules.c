@@ -72,6 +72,21 @@ static void allow_asleep(struct ru_gang *g, const cpu_set_t *bound, const cpu_se
 	}
 }
 
+/* Twenty times, it wakes up after it was bound to @prev, and may go anywhere then. */
+static void trace_wakeups_from(struct ru_gang *g, const cpu_set_t *prev, struct ru_trace *trace)
+{
+	int i;
+
+	ru_trace_start();
+	for (i = 0; i < 20; i++) {
+		ru_allow(g, prev);
+		cs_sleep_ms(20);
+		allow_asleep(g, prev, &ru_topo()->online);
+		cs_sleep_ms(10);
+	}
+	ru_trace_stop(trace);
+}
+
 /* Traces for a while, then adds up. */
 struct seen {
 	struct ru_trace trace;
@@ -271,15 +286,8 @@ static void rule1_neighbours_first(const char *top)
 	g = wakers(top, 1, &prev);
 	block(&prev, 1);
 	cs_sleep_ms(SETTLE_MS);
-	ru_trace_start();
-	/* Its first wakeup from there; later its previous CPU is an idle one. */
-	for (i = 0; i < 20; i++) {
-		ru_allow(g, &prev);
-		cs_sleep_ms(20);
-		allow_asleep(g, &prev, &topo->online);
-		cs_sleep_ms(10);
-	}
-	ru_trace_stop(&trace);
+	/* Its first wakeup from there each time; later its previous CPU is an idle one. */
+	trace_wakeups_from(g, &prev, &trace);
 	for (i = 0; i < trace.n; i++) {
 		const struct ru_event *e = &trace.event[i];
 
@@ -320,14 +328,7 @@ static double brief_to_far(const char *top, int busy)
 		block(&rest, 1);
 	/* Until it is known how briefly it runs, and queues are loads. */
 	cs_sleep_ms(100 + SETTLE_MS);
-	ru_trace_start();
-	for (i = 0; i < 20; i++) {
-		ru_allow(g, &prev);
-		cs_sleep_ms(20);
-		allow_asleep(g, &prev, &topo->online);
-		cs_sleep_ms(10);
-	}
-	ru_trace_stop(&trace);
+	trace_wakeups_from(g, &prev, &trace);
 	for (i = 0; i < trace.n; i++) {
 		const struct ru_event *e = &trace.event[i];
 
