@@ -727,6 +727,29 @@ out:
 }
 
 /*
+ * See cosched_preempts_stray(). As cosched_goes_first() will see it when @p is enqueued; while no
+ * strays compute at home, nothing of @cpu is looked at.
+ */
+bool __cosched_preempts_stray(struct task_struct *p, int cpu)
+{
+	struct cosched_cluster *cl = p->cosched;
+	struct cosched_home *home;
+	struct task_struct *curr;
+	bool ret = false;
+
+	if (!cosched_runs_briefly(p) || cosched_everywhere(cl))
+		return false;
+	rcu_read_lock();
+	home = rcu_dereference(cl->home);
+	if (READ_ONCE(home->strays) && cpumask_test_cpu(cpu, home_mask(home))) {
+		curr = rcu_dereference(cpu_rq(cpu)->curr);
+		ret = READ_ONCE(curr->cosched) != cl && cosched_long_stray(curr, cpu);
+	}
+	rcu_read_unlock();
+	return ret;
+}
+
+/*
  * May those of a cluster run ahead of their shares here? Where they used less than half of the CPU,
  * strays had more, and soon will again. Where they use up their share, a stray that they had kept
  * waiting would be eligible alone, for a slice each time: it had 48 % of a CPU beside four.

@@ -19,6 +19,7 @@ int __cosched_can_migrate(struct task_struct *p, int src, int dst,
 			  enum cpu_idle_type idle, bool failed, bool active);
 bool __cosched_detach(struct task_struct *p, int src, int dst, enum cpu_idle_type idle);
 bool __cosched_leaves_home(struct task_struct *p, int src, int dst);
+bool __cosched_preempts_stray(struct task_struct *p, int cpu);
 int cosched_waiting_cpu(struct task_struct *prev, int cpu);
 void cosched_sched_fork(struct task_struct *p);
 void cosched_update_llc(int cpu, int llc_id);
@@ -104,6 +105,15 @@ static inline bool cosched_leaves_home(struct task_struct *p, int src, int dst)
 	return cosched_enabled() && READ_ONCE(p->cosched) && __cosched_leaves_home(p, src, dst);
 }
 
+/*
+ * Does the waking @p preempt who runs on @cpu, which it was placed on? Then that CPU enqueues it:
+ * it would wait for the lock of its run queue else, that the waker holds meanwhile.
+ */
+static inline bool cosched_preempts_stray(struct task_struct *p, int cpu)
+{
+	return cosched_enabled() && p->cosched && __cosched_preempts_stray(p, cpu);
+}
+
 #else /* !CONFIG_CGROUP_COSCHED */
 
 static inline void cosched_enqueue(struct rq *rq, struct task_struct *p) { }
@@ -134,6 +144,11 @@ static inline bool cosched_detach(struct task_struct *p, int src, int dst,
 }
 
 static inline bool cosched_leaves_home(struct task_struct *p, int src, int dst)
+{
+	return false;
+}
+
+static inline bool cosched_preempts_stray(struct task_struct *p, int cpu)
 {
 	return false;
 }

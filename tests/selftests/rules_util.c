@@ -503,6 +503,14 @@ static void trace_write(const char *file, const char *value)
 		cs_fail("write '%s' to %s/%s: %s", value, TRACE_DIR, file, strerror(-ret));
 }
 
+void ru_trace_also(const char *event)
+{
+	char file[128];
+
+	snprintf(file, sizeof(file), "events/%s/enable", event);
+	trace_write(file, "1");
+}
+
 void ru_trace_start(void)
 {
 	if (mkdir(TRACE_DIR, 0755) && errno != EEXIST)
@@ -512,8 +520,8 @@ void ru_trace_start(void)
 	trace_write("trace_clock", "mono");
 	trace_write("buffer_size_kb", TRACE_KB);
 	if (cs_mode() != CS_MODE_ABSENT)
-		trace_write("events/cosched/enable", "1");
-	trace_write("events/sched/sched_migrate_task/enable", "1");
+		ru_trace_also("cosched");
+	ru_trace_also("sched/sched_migrate_task");
 	trace_write("tracing_on", "1");
 }
 
@@ -549,13 +557,15 @@ static bool parse_event(const char *line, struct ru_event *e)
 	memset(e, 0, sizeof(*e));
 	if (line[0] == '#' || !at)
 		return false;
-	if (sscanf(at, " [%*d] %*s %lf: %23[a-z_]:%n", &seconds, e->name, &end) != 2 || !end)
+	if (sscanf(at, " [%d] %*s %lf: %23[a-z_]:%n", &e->on, &seconds, e->name, &end) != 3 || !end)
 		return false;
 	e->ns = seconds * 1e9;
 	at += end;
 	e->pid = field(at, "pid");
 	e->src = either(at, "prev_cpu", "orig_cpu", "src_cpu");
 	e->dst = either(at, "cpu", "dest_cpu", "dst_cpu");
+	if (e->dst < 0)
+		e->dst = field(at, "target_cpu");
 	e->dear = field(at, "dear");
 	reason = strstr(at, " reason=");
 	if (reason)

@@ -143,7 +143,8 @@ struct ru_event {
 	char name[24];
 	char reason[16];
 	pid_t pid;
-	int src, dst;		/* prev_cpu, orig_cpu or src_cpu; cpu, dest_cpu or dst_cpu */
+	int src, dst;		/* prev_cpu, orig_cpu or src_cpu; cpu, dest_cpu, dst_cpu or target_cpu */
+	int on;			/* the CPU that traced it */
 	int dear;		/* of cosched_review, or -1 */
 };
 
@@ -153,6 +154,8 @@ struct ru_trace {
 };
 
 void ru_trace_start(void);
+/* From now on until ru_trace_stop(), that event, too: "sched/sched_wakeup". */
+void ru_trace_also(const char *event);
 void ru_trace_stop(struct ru_trace *trace);
 /* Events of that name and reason (NULL: any) of the gang (NULL: any task). */
 int ru_count(const struct ru_trace *t, const struct ru_gang *g, const char *name,

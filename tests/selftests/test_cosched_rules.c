@@ -752,6 +752,68 @@ static void rule3_before_strays_in_groups(const char *top)
 	before_strays(top, 6);
 }
 
+/*
+ * Wakes @g, 60 times, from the last CPU of home. Of the last 40: how many on other CPUs, and how
+ * many of these the CPU enqueued that they were to run on.
+ */
+static int wake_remotely(struct ru_gang *g, int *enqueued_there)
+{
+	const cpu_set_t *home = &ru_topo()->llc[0];
+	int i, k, from = ru_nth(home, CPU_COUNT(home) - 1), n = 0;
+	cpu_set_t own = ru_one(from);
+	struct ru_trace trace;
+
+	if (sched_setaffinity(0, sizeof(own), &own))
+		cs_fail("sched_setaffinity: %s", strerror(errno));
+	for (i = 0; i < 60; i++) {
+		if (i == 20) {
+			ru_trace_start();
+			ru_trace_also("sched/sched_wakeup");
+		}
+		ru_wake(g);
+		cs_sleep_ms(10);
+	}
+	ru_trace_stop(&trace);
+	*enqueued_there = 0;
+	for (k = 0; k < trace.n; k++) {
+		const struct ru_event *e = &trace.event[k];
+
+		if (!ru_member(g, e->pid) || strcmp(e->name, "sched_wakeup") || e->dst == from)
+			continue;
+		n++;
+		*enqueued_there += e->on == e->dst;
+	}
+	return n;
+}
+
+/*
+ * Who preempts a stray is not enqueued by its waker, which would hold the lock of that CPU while
+ * this one wants it to switch. Others, of no cluster, are.
+ */
+static void rule3_stray_cpu_enqueues(const char *top)
+{
+	cpu_set_t home = ru_topo()->llc[0], first = ru_first(&home, 1);
+	struct ru_gang *g, *other;
+	int n, there;
+	char cg[512];
+
+	cs_mkdir(cg, top, "a");
+	ru_prefer(cg, &home);
+	g = ru_gang(&(struct ru_gang_opts){
+		.n = 1, .cg = cg, .start = home, .busy_us = 100, .sleep_us = 3600 * 1000000u });
+	other = ru_gang(&(struct ru_gang_opts){
+		.n = 1, .start = first, .busy_us = 100, .sleep_us = 3600 * 1000000u });
+	strays_at_home(top);
+	n = wake_remotely(g, &there);
+	cs_diag("at home %d of %d", there, n);
+	REQUIRE(n >= 30, "only %d of 40 were woken on another CPU", n);
+	REQUIRE(percent(there, n) >= 90, "who preempts a stray is enqueued by its waker");
+	n = wake_remotely(other, &there);
+	cs_diag("of no cluster %d of %d", there, n);
+	REQUIRE(n >= 30, "only %d of 40 of no cluster were woken on another CPU", n);
+	REQUIRE(percent(there, n) <= 10, "who is in no cluster is not enqueued by its waker");
+}
+
 /* Woken at once on two CPUs that strays compute on, all have run before these get in between. */
 static void rule3_hand_on(const char *top)
 {
@@ -2095,6 +2157,7 @@ int main(int argc, char **argv)
 		TEST(rule3_long_queue_where_warm),
 		TEST(rule3_woken_by_own),
 		TEST(rule3_before_strays),
+		TEST(rule3_stray_cpu_enqueues),
 		TEST(rule3_hand_on),
 		TEST(rule3_queue_beside_strays),
 		TEST(rule3_share_of_strays),
