@@ -147,7 +147,8 @@
  * struct cosched_cpu is protected by its CPU's rq lock, except events[], which
  * only that CPU touches with interrupts off, and racy reads for statistics.
  *
- * Tasks that wait are moved under the rq locks of both CPUs, by double_rq_lock().
+ * Tasks that wait are moved under the rq locks of both CPUs, by double_rq_lock(), or by
+ * double_lock_balance() in the callback that fetches them after a switch.
  *
  * Lock order: cpus_read_lock > cosched_mutex > sched_domains_mutex,
  * cosched_mutex > p->pi_lock > rq->lock.
@@ -207,12 +208,18 @@ enum cosched_asker {
 #define COSCHED_CHEAPER_CALM	BIT(0)
 #define COSCHED_CHEAPER_BUSY	BIT(1)
 
+/*
+ * For how long strays count as there that are not seen: where those at home have all CPUs for an
+ * instant, and strays wait, the next one of these to wait would do so for a slice of a stray.
+ */
+#define COSCHED_STRAYS_KEPT	max(HZ / 64, 2)
+
 struct cosched_home {
 	unsigned long	stamp[COSCHED_NR_ASKERS];	/* jiffies of .load */
 	unsigned long	load[COSCHED_NR_ASKERS];	/* sum of the CPUs' runnable averages */
 	unsigned long	outside_stamp[COSCHED_NR_ASKERS];	/* jiffies of .cheaper */
 	u8		cheaper[COSCHED_NR_ASKERS];	/* whether there are such domains */
-	bool		strays;		/* some of others' compute here, when .load was summed up */
+	unsigned long	strays;		/* jiffies when others' were last seen to compute here */
 	unsigned int	nr;		/* CPUs in .mask, 0: there is no home */
 	unsigned long	mask[];
 };
@@ -304,6 +311,7 @@ static void cosched_home_expire(struct cosched_home *home)
 {
 	int i;
 
+	home->strays = jiffies - COSCHED_STRAYS_KEPT - 1;
 	for (i = 0; i < COSCHED_NR_ASKERS; i++) {
 		home->stamp[i] = jiffies - 1;
 		home->outside_stamp[i] = jiffies - 1;
@@ -698,6 +706,12 @@ static bool cosched_long_stray(struct task_struct *p, int cpu)
 	       cosched_runs_on(p);
 }
 
+/* Do strays compute at @home? */
+static bool cosched_home_strays(struct cosched_home *home)
+{
+	return jiffies - READ_ONCE(home->strays) <= COSCHED_STRAYS_KEPT;
+}
+
 /*
  * Does @p, new on @rq, go before those that are not at home there? If it runs briefly and is.
  * Return: 2 if it goes before a stray that computes, which runs there; 1 if it goes before strays
@@ -719,7 +733,7 @@ static int cosched_goes_first(struct rq *rq, struct task_struct *p)
 		goto out;
 	if (curr->cosched != cl)
 		first = cosched_long_stray(curr, cpu_of(rq)) ? 2 : 0;
-	else if (READ_ONCE(home->strays))
+	else if (cosched_home_strays(home))
 		first = rq->cfs.h_nr_runnable > per_cpu_ptr(cl->cpu, cpu_of(rq))->nr_runnable;
 out:
 	rcu_read_unlock();
@@ -741,7 +755,7 @@ bool __cosched_preempts_stray(struct task_struct *p, int cpu)
 		return false;
 	rcu_read_lock();
 	home = rcu_dereference(cl->home);
-	if (READ_ONCE(home->strays) && cpumask_test_cpu(cpu, home_mask(home))) {
+	if (cosched_home_strays(home) && cpumask_test_cpu(cpu, home_mask(home))) {
 		curr = rcu_dereference(cpu_rq(cpu)->curr);
 		ret = READ_ONCE(curr->cosched) != cl && cosched_long_stray(curr, cpu);
 	}
@@ -780,7 +794,9 @@ void __cosched_enqueue(struct rq *rq, struct task_struct *p)
 		cosched_put_first(rq, p, first > 1, cosched_leaves_room(cc));
 }
 
-void __cosched_dequeue(struct rq *rq, struct task_struct *p)
+static void cosched_queue_fetch(struct rq *rq, struct task_struct *p);
+
+void __cosched_dequeue(struct rq *rq, struct task_struct *p, int flags)
 {
 	struct cosched_cpu *cc = per_cpu_ptr(p->cosched->cpu, cpu_of(rq));
 
@@ -795,6 +811,9 @@ void __cosched_dequeue(struct rq *rq, struct task_struct *p)
 	p->cosched_queued = false;
 	if (!task_is_running(p))
 		cosched_update_run(p);
+	/* Only __schedule(), which runs the callback, has the running task sleep. */
+	if ((flags & DEQUEUE_SLEEP) && task_current(rq, p) && !cc->nr_runnable)
+		cosched_queue_fetch(rq, p);
 }
 
 /* The task clock of @rq as of now; it stands still while the CPU idles. */
@@ -1030,7 +1049,8 @@ static unsigned long cosched_home_load(struct cosched_home *home, enum cosched_a
 	if (READ_ONCE(home->stamp[asker]) != now) {
 		load = cosched_sum_load(home_mask(home), NULL, asker, &nr);
 		WRITE_ONCE(home->load[asker], max(load, nr * COSCHED_HOME_LOAD_MIN));
-		WRITE_ONCE(home->strays, cosched_has_long_strays(home));
+		if (cosched_has_long_strays(home))
+			WRITE_ONCE(home->strays, now);
 		WRITE_ONCE(home->stamp[asker], now);
 	}
 	return READ_ONCE(home->load[asker]);
@@ -2087,7 +2107,7 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 		goto out;
 	}
 	s.looks = stays && !brief ? 1 : 0;
-	s.host = brief && !everywhere && READ_ONCE(home->strays) ? cl : NULL;
+	s.host = brief && !everywhere && cosched_home_strays(home) ? cl : NULL;
 	/* As many as those of home and of one domain outside. */
 	if (everywhere)
 		s.limit = home->nr + per_cpu(sd_llc_size, target);
@@ -2293,6 +2313,12 @@ bool __cosched_leaves_home(struct task_struct *p, int src, int dst)
 	return out;
 }
 
+/* Does @p run for so short that one that waits behind it runs before it could be fetched? */
+static bool cosched_run_too_short(struct task_struct *p)
+{
+	return (u64)p->cosched_run << 10 < sysctl_sched_migration_cost / 8;
+}
+
 /**
  * cosched_waiting_cpu() - Where does a task wait that is as much at home on an idle CPU?
  * @prev: the last task of @cpu, still there but asleep
@@ -2311,7 +2337,7 @@ int cosched_waiting_cpu(struct task_struct *prev, int cpu)
 	struct cosched_cluster *cl;
 	int src, found = -1;
 
-	if ((u64)prev->cosched_run << 10 < sysctl_sched_migration_cost / 8)
+	if (cosched_run_too_short(prev))
 		return -1;
 
 	rcu_read_lock();
@@ -2565,9 +2591,12 @@ static int cosched_way_out(struct task_struct *p, struct cosched_cluster *cl,
 /* With two locks held: a few us, if none of them is in the cache. */
 #define COSCHED_ALONG_LOOKS		128U
 
-/* Moves up to @nr of those of @cl that wait on @src to @cpu, and says how many it did. */
+/*
+ * Moves up to @nr of those of @cl that wait on @src to @cpu, where they go before who runs there if
+ * @first, and says how many it did.
+ */
 static unsigned int cosched_move_waiting(struct cosched_cluster *cl, int src, int cpu,
-					 unsigned int nr)
+					 unsigned int nr, bool first)
 {
 	struct rq *src_rq = cpu_rq(src), *dst_rq = cpu_rq(cpu);
 	unsigned int looks = COSCHED_ALONG_LOOKS, moved = 0;
@@ -2581,6 +2610,7 @@ static unsigned int cosched_move_waiting(struct cosched_cluster *cl, int src, in
 		if (moved == nr || !looks--)
 			break;
 		if (p->cosched != cl || task_on_cpu(src_rq, p) || p->se.sched_delayed ||
+		    (first && !(cosched_runs_briefly(p) && p->policy == SCHED_NORMAL)) ||
 		    is_migration_disabled(p) || !cosched_cpu_allowed(p, cpu) ||
 		    !cosched_cookie_fits(p, cpu, false) ||
 		    (sched_asym_cpucap_active() && !cosched_task_fits(p, cpu)))
@@ -2589,7 +2619,10 @@ static unsigned int cosched_move_waiting(struct cosched_cluster *cl, int src, in
 		set_task_cpu(p, cpu);
 		activate_task(dst_rq, p, ENQUEUE_NOCLOCK);
 		wakeup_preempt(dst_rq, p, 0);
-		trace_cosched_return(p, src, cpu);
+		if (first)
+			trace_cosched_fetch(p, src, cpu);
+		else
+			trace_cosched_return(p, src, cpu);
 		moved++;
 	}
 	return moved;
@@ -2626,13 +2659,92 @@ static void cosched_take_along(struct cosched_cluster *cl, int src)
 			/* Half of the difference, shared among home's CPUs. */
 			nr = cosched_nr_queued(src_rq) - cosched_nr_queued(dst_rq);
 			nr /= 2 * home->nr;
-			moved = cosched_move_waiting(cl, src, cpu, max(nr, 1U));
+			moved = cosched_move_waiting(cl, src, cpu, max(nr, 1U), false);
 			atomic64_add(moved, &cl->events[COSCHED_STRAY_RETURNED]);
 		}
 		double_rq_unlock(src_rq, dst_rq);
 		local_irq_enable();
 	}
 out:
+	rcu_read_unlock();
+}
+
+/* Whom a CPU's callback fetches for. */
+struct cosched_fetch {
+	struct balance_callback	head;
+	struct cosched_cluster	*cl;
+};
+
+static DEFINE_PER_CPU(struct cosched_fetch, cosched_fetches);
+
+/*
+ * The nearest by number of home's CPUs below the LLC of @cpu, which is one itself, where one of @cl
+ * waits; -1: there is none.
+ */
+static int cosched_waiting_near(struct cosched_cluster *cl, int cpu)
+{
+	struct cosched_home *home = rcu_dereference(cl->home);
+	int src;
+
+	if (!cosched_home_strays(home) || !cpumask_test_cpu(cpu, home_mask(home)))
+		return -1;
+	for_each_cpu_wrap(src, cosched_llc_span(cpu), cpu) {
+		if (src == cpu || !cpumask_test_cpu(src, home_mask(home)))
+			continue;
+		if (READ_ONCE(per_cpu_ptr(cl->cpu, src)->nr_runnable) >
+		    (READ_ONCE(rcu_dereference(cpu_rq(src)->curr)->cosched) == cl))
+			return src;
+	}
+	return -1;
+}
+
+/*
+ * Runs when @rq has switched, to a stray: gets the one that waits, which goes before it. Interrupts
+ * have been off since the task of the cluster was dequeued, so that this is still there.
+ */
+static void cosched_fetch(struct rq *rq)
+{
+	struct cosched_cluster *cl = this_cpu_ptr(&cosched_fetches)->cl;
+	int src = -1, cpu = cpu_of(rq);
+	struct rq *src_rq;
+
+	rcu_read_lock();
+	if (cosched_long_stray(rcu_dereference(rq->curr), cpu))
+		src = cosched_waiting_near(cl, cpu);
+	if (src < 0)
+		goto out;
+	src_rq = cpu_rq(src);
+	double_lock_balance(rq, src_rq);
+	/* Somebody may have been woken here meanwhile. */
+	if (!per_cpu_ptr(cl->cpu, cpu)->nr_runnable) {
+		update_rq_clock(src_rq);
+		update_rq_clock(rq);
+		cosched_move_waiting(cl, src, cpu, 1, true);
+	}
+	double_unlock_balance(rq, src_rq);
+out:
+	rcu_read_unlock();
+}
+
+/*
+ * @p, the last runnable one of its cluster on @rq, which runs, goes to sleep. Where only strays are
+ * left, no CPU runs out of work that could take who waits elsewhere: have it do so once it has
+ * switched. Not where they run for less than it takes, see cosched_run_too_short().
+ */
+static void cosched_queue_fetch(struct rq *rq, struct task_struct *p)
+{
+	struct cosched_fetch *fetch = this_cpu_ptr(&cosched_fetches);
+	struct cosched_cluster *cl = p->cosched;
+
+	lockdep_assert_rq_held(rq);
+	if (!cosched_runs_briefly(p) || cosched_run_too_short(p) || rq->cfs.h_nr_runnable < 2 ||
+	    cosched_everywhere(cl))
+		return;
+	rcu_read_lock();
+	if (cosched_waiting_near(cl, cpu_of(rq)) >= 0) {
+		fetch->cl = cl;
+		queue_balance_callback(rq, &fetch->head, cosched_fetch);
+	}
 	rcu_read_unlock();
 }
 
@@ -2766,7 +2878,7 @@ static void cosched_task_set(struct task_struct *p, bool exiting)
 	old = p->cosched;
 	update_rq_clock(rq);
 	if (old)
-		__cosched_dequeue(rq, p);
+		__cosched_dequeue(rq, p, 0);
 	/* Pairs with the address dependency of those who look in RCU sections. */
 	smp_store_release(&p->cosched, new);
 	if (!new)

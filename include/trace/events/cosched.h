@@ -113,6 +113,12 @@ DEFINE_EVENT(cosched_move, cosched_return,
 	TP_ARGS(p, src_cpu, dst_cpu)
 );
 
+/* A task that waited was fetched by a CPU of home that only strays would have used. */
+DEFINE_EVENT(cosched_move, cosched_fetch,
+	TP_PROTO(struct task_struct *p, int src_cpu, int dst_cpu),
+	TP_ARGS(p, src_cpu, dst_cpu)
+);
+
 /* A running task left a crowded home for a CPU that had been idle for long. */
 DEFINE_EVENT(cosched_move, cosched_push,
 	TP_PROTO(struct task_struct *p, int src_cpu, int dst_cpu),
