@@ -731,36 +731,26 @@ static int cosched_goes_first(struct rq *rq, struct task_struct *p)
 	home = rcu_dereference(cl->home);
 	if (!cpumask_test_cpu(cpu_of(rq), home_mask(home)))
 		goto out;
-	if (curr->cosched != cl)
+	if (READ_ONCE(curr->cosched) != cl)
 		first = cosched_long_stray(curr, cpu_of(rq)) ? 2 : 0;
 	else if (cosched_home_strays(home))
-		first = rq->cfs.h_nr_runnable > per_cpu_ptr(cl->cpu, cpu_of(rq))->nr_runnable;
+		first = READ_ONCE(rq->cfs.h_nr_runnable) >
+			READ_ONCE(per_cpu_ptr(cl->cpu, cpu_of(rq))->nr_runnable);
 out:
 	rcu_read_unlock();
 	return first;
 }
 
 /*
- * See cosched_preempts_stray(). As cosched_goes_first() will see it when @p is enqueued; while no
- * strays compute at home, nothing of @cpu is looked at.
+ * See cosched_preempts_stray(). Without the run queue's lock: @cpu may have switched when @p is
+ * enqueued. While no strays compute at home, nothing of @cpu is looked at.
  */
 bool __cosched_preempts_stray(struct task_struct *p, int cpu)
 {
-	struct cosched_cluster *cl = p->cosched;
-	struct cosched_home *home;
-	struct task_struct *curr;
-	bool ret = false;
+	guard(rcu)();
 
-	if (!cosched_runs_briefly(p) || cosched_everywhere(cl))
-		return false;
-	rcu_read_lock();
-	home = rcu_dereference(cl->home);
-	if (cosched_home_strays(home) && cpumask_test_cpu(cpu, home_mask(home))) {
-		curr = rcu_dereference(cpu_rq(cpu)->curr);
-		ret = READ_ONCE(curr->cosched) != cl && cosched_long_stray(curr, cpu);
-	}
-	rcu_read_unlock();
-	return ret;
+	return cosched_home_strays(rcu_dereference(p->cosched->home)) &&
+	       cosched_goes_first(cpu_rq(cpu), p) == 2;
 }
 
 /*
@@ -2700,12 +2690,13 @@ static int cosched_waiting_near(struct cosched_cluster *cl, int cpu)
 
 /*
  * Runs when @rq has switched, to a stray: gets the one that waits, which goes before it. Interrupts
- * have been off since the task of the cluster was dequeued, so that this is still there.
+ * have been off since the task of the cluster was dequeued, so that this is still there. Where the
+ * lock was dropped meanwhile, another CPU may run this, with preemption off since it had the lock.
  */
 static void cosched_fetch(struct rq *rq)
 {
-	struct cosched_cluster *cl = this_cpu_ptr(&cosched_fetches)->cl;
 	int src = -1, cpu = cpu_of(rq);
+	struct cosched_cluster *cl = per_cpu(cosched_fetches, cpu).cl;
 	struct rq *src_rq;
 
 	rcu_read_lock();
@@ -2733,7 +2724,7 @@ out:
  */
 static void cosched_queue_fetch(struct rq *rq, struct task_struct *p)
 {
-	struct cosched_fetch *fetch = this_cpu_ptr(&cosched_fetches);
+	struct cosched_fetch *fetch = per_cpu_ptr(&cosched_fetches, cpu_of(rq));
 	struct cosched_cluster *cl = p->cosched;
 
 	lockdep_assert_rq_held(rq);
