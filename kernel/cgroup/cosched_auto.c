@@ -24,9 +24,9 @@
  * headroom; where there is none to give, everyone has its share. A domain of
  * which less than half would be used is not added: rule 4 sends the little there
  * is too much to where there is room, and threads in one domain share more than
- * in two. Nor is one that costs more than it saves, as it is small or full of others:
- * whoever had it would give it for any other by an exchange, and have it again at the
- * next look. In this comparison distance does not count, and headroom does for
+ * in two. Nor is one that costs more than it saves, as it is small, far or full of others:
+ * whoever had it would give it for any other by an exchange, or move for the distance, and have
+ * it again at the next look. This comparison is of the cost below, but with headroom for
  * everyone: without, a large cluster would keep out of a domain that others just fill.
  * A domain is given back when less than a quarter of it is used. The last step,
  * from one domain to all there are, is the one that ends all locality, and is
@@ -81,8 +81,8 @@
  * - The same input has the same output. With other names for domains, homes are as
  *   large, and domains as evenly loaded.
  * - A cluster that may use a domain has a home of one at least.
- * - Repeated on its own result the choice comes to rest, but for one of some millions of
- *   machines with uneven domains, where distance is in the way. Then no cluster of one
+ * - Repeated on its own result the choice comes to rest, but for one of some 100,000
+ *   machines where memory far away does not follow. Then no cluster of one
  *   domain could change to another where the load of others is less by more than the
  *   margin. So, with equal domains, none is loaded more than the mean plus the
  *   margin plus the smallest cluster on it: what whole clusters on whole domains
@@ -249,12 +249,36 @@ static u32 auto_cost_size(const struct auto_set *s, u32 wanted)
 	return cost;
 }
 
-/* What growth goes by: that, with headroom even where the machine is full, and others' load. */
+/* What the machine's state adds to what a set of this size costs anywhere. */
+static u32 auto_cost_avoidable(const struct auto_look *l, const struct auto_set *s)
+{
+	u32 cost = auto_ratio(s->load, s->capacity);
+	u64 far = 0, d;
+
+	if (s->nr > 1) {
+		u32 nr = s->nr * (s->nr - 1) / 2;
+
+		cost += (s->pairs - LOCAL_DISTANCE * nr) * (ONE / 4) / (LOCAL_DISTANCE * nr);
+	}
+	if (l->far) {
+		for (d = s->domains; d; d &= d - 1)
+			far += l->far[__ffs64(d)];
+		cost += div_u64(far, 2 * s->nr);
+	}
+	return cost;
+}
+
+static u32 auto_cost(const struct auto_look *l, const struct auto_set *s)
+{
+	return auto_cost_avoidable(l, s) + auto_cost_size(s, l->due);
+}
+
+/* What growth goes by: the same, with headroom even where the machine is full. */
 static u32 auto_cost_growth(const struct auto_look *l, const struct auto_set *s)
 {
 	u32 wanted = max(l->due, min(l->demand, l->due) / 4 * 5);
 
-	return auto_cost_size(s, wanted) + auto_ratio(s->load, s->capacity);
+	return auto_cost_avoidable(l, s) + auto_cost_size(s, wanted);
 }
 
 /* @keep: as far as it would not shrink again. */
@@ -289,30 +313,6 @@ static void auto_shrink(const struct auto_look *l, struct auto_set *s)
 			return;
 		auto_del(l, s, d);
 	}
-}
-
-/* What the machine's state adds to what a set of this size costs anywhere. */
-static u32 auto_cost_avoidable(const struct auto_look *l, const struct auto_set *s)
-{
-	u32 cost = auto_ratio(s->load, s->capacity);
-	u64 far = 0, d;
-
-	if (s->nr > 1) {
-		u32 nr = s->nr * (s->nr - 1) / 2;
-
-		cost += (s->pairs - LOCAL_DISTANCE * nr) * (ONE / 4) / (LOCAL_DISTANCE * nr);
-	}
-	if (l->far) {
-		for (d = s->domains; d; d &= d - 1)
-			far += l->far[__ffs64(d)];
-		cost += div_u64(far, 2 * s->nr);
-	}
-	return cost;
-}
-
-static u32 auto_cost(const struct auto_look *l, const struct auto_set *s)
-{
-	return auto_cost_avoidable(l, s) + auto_cost_size(s, l->due);
 }
 
 static void auto_set(const struct auto_look *l, struct auto_set *s, u64 domains)

@@ -492,7 +492,8 @@ static void cosched_auto_test_rest(struct kunit *test)
 		0x1610516c9f32a114, 0x1e5c822b2e51d789, 0x301b274aafe8741f, 0x3c241b0c1ffef6da,
 		0x3d5cac1fe09c2593, 0x41f5175050f526a2, 0x4e11dc75ca84d43d, 0x55838a551748ce21,
 		0x84218e7c05e0e74b, 0xa25cadb0eaf728c3, 0xa6e7a0eef98796e2, 0xb1cab121a242e8c1,
-		0xb4e00c8b635200fa, 0xd2dc0439077bc90b, 0xf4ba626147de28bd, 0xf59f75a3fd372f0c,
+		0xb4e00c8b635200fa, 0xd2dc0439077bc90b, 0xe20e5ec27f3e5bb9, 0xf4ba626147de28bd,
+		0xf59f75a3fd372f0c,
 	};
 	struct auto_test *t = test_alloc(test);
 	int i;
