@@ -57,13 +57,13 @@
  * it has too little and less than half of a domain more would be used, it does not move
  * now to grow soon: if that costs no more, it grows instead.
  *
- * Who gains nothing alone may with another. A large cluster that stays where it costs
- * more than the margin (it has several domains, or too little) may exchange places with a
- * cluster of one domain: where the cost of both, each by its tasks, falls by the margin,
- * and then none of the two has a reason to leave. So clusters of 4, 2 and 4 threads on
- * domains of 4, 2 and 4 CPUs have one each in the end, wherever they start. Two that
- * would have to make room for one do not: 8, 4 and 4 threads on such domains may
- * stay with 4 and 4 CPUs for the large one.
+ * Who gains nothing alone may with others. A large cluster (it has several domains, or too
+ * little) that stays may have smaller ones of one domain make room for it: it takes what it would
+ * grow to if they were not there, each of them that likes to one of the domains that it leaves,
+ * where the cost of all, each by its tasks, falls by the margin, and then none of them has a
+ * reason to leave. So clusters of 4, 2 and 4 threads on domains of 4, 2 and 4 CPUs have one each
+ * in the end, wherever they start, and two of 4 threads leave a domain of 8 CPUs to 8 threads
+ * that have two of 4. One domain is cleared at a time: more is not tried.
  *
  * Example: on four domains of 4 CPUs, clusters of 8, 4 and 4 threads that always
  * run are due just that: 16/16. Let their homes be domains 0, 0 and 1. The first
@@ -88,7 +88,7 @@
  *   margin plus the smallest cluster on it: what whole clusters on whole domains
  *   cannot avoid is one cluster, the rest is the margin.
  * - A home that the cost of others' load is below the margin of does not move, other
- *   than to make room for a larger one's, or one's of its size.
+ *   than to make room for a larger one's, or one's of its size, or where smaller ones do.
  * - Where the homes of others are does not depend on batch clusters.
  */
 #include <linux/bitops.h>
@@ -116,6 +116,9 @@
  */
 #define AUTO_MARGIN		(ONE * 3 / 16)
 #define AUTO_MARGIN_SHIFT	3
+
+/* At most so many make room for one: what is in its way is hardly more than it demands. */
+#define AUTO_WAY		8
 
 /* Even a cluster of sleepers counts a little: many of them spread from the start. */
 #define AUTO_DEMAND_MIN		(ONE / 256)
@@ -382,11 +385,13 @@ static u64 auto_look(struct auto_look *l, u64 home)
 		border = set.domains == home && l->due > set.room;
 		home = set.domains;
 		auto_unsee(l, &set);
-		/* Fits and has nothing to gain: by far the most frequent case. */
-		if (l->due <= set.room && auto_cost_avoidable(l, &set) <= AUTO_MARGIN)
-			return home;
-		cost = auto_cost(l, &set);
 		large = set.nr > 1 || l->due > set.room;
+		/* Fits and has nothing to gain: by far the most frequent case. */
+		if (l->due <= set.room && auto_cost_avoidable(l, &set) <= AUTO_MARGIN) {
+			l->cost = large ? auto_cost(l, &set) : 0;
+			return home;
+		}
+		cost = auto_cost(l, &set);
 	}
 
 	for (seeds = l->allowed; seeds; seeds &= seeds - 1) {
@@ -550,52 +555,6 @@ static int auto_size(const struct cosched_auto *a)
 	return fls(auto_demand(a->demand));
 }
 
-/* The @cost of @domains to all tasks of @a, if @b were not there. */
-static u64 auto_cost_without(const struct auto_look *l, const struct cosched_auto *a, u32 cost,
-			     u64 domains, const struct cosched_auto *b)
-{
-	u32 capacity = 0;
-	u64 left;
-
-	for (left = domains; left; left &= left - 1)
-		capacity += l->m->capacity[__ffs64(left)];
-	if (domains & b->home)
-		cost -= min(cost, auto_ratio(auto_demand(b->own), capacity));
-	return (u64)auto_demand(a->own) * cost;
-}
-
-/*
- * How much less the tasks of both would cost, if @a had what it would grow to from @b's domain,
- * and @b a domain that @a leaves, @to; 0 if not clearly less. What the two cost each other
- * counts once, as it does for one that moves alone: no cycle of moves and exchanges gains.
- */
-static u64 auto_exchange_gain(const struct auto_look *l, struct cosched_machine *m,
-			      const struct cosched_auto *a, const struct cosched_auto *b, int *to)
-{
-	u64 own_a = auto_demand(a->own), own_b = auto_demand(b->own);
-	int d = __ffs64(b->home);
-	struct auto_look other;
-	u64 left, before, after;
-	u32 c, best = U32_MAX;
-
-	auto_charge(m, b, false);
-	auto_prepare(&other, b, m, NULL);
-	before = own_b * auto_cost_one(&other, d) + auto_cost_without(l, a, l->cost, a->home, b);
-	auto_charge(m, a, false);
-	for (left = a->home & ~m->grown[d] & other.allowed; left; left &= left - 1) {
-		c = auto_cost_one(&other, __ffs64(left));
-		if (c < best) {
-			best = c;
-			*to = __ffs64(left);
-		}
-	}
-	auto_charge(m, a, true);
-	auto_charge(m, b, true);
-	after = own_b * best + auto_cost_without(l, a, m->cost[d], m->grown[d], b);
-	after += max_t(u64, own_a * AUTO_MARGIN, before >> AUTO_MARGIN_SHIFT);
-	return best < U32_MAX && before > after ? before - after : 0;
-}
-
 static void auto_settle(struct cosched_machine *m, struct cosched_auto *a, u64 home)
 {
 	auto_charge(m, a, false);
@@ -616,6 +575,28 @@ static bool auto_stays(struct cosched_machine *m, const struct cosched_auto *a)
 	return home == a->home;
 }
 
+/* Put @a, which has one domain, in the best of @domains if that is clearly better: its gain. */
+static s64 auto_give_way(struct cosched_machine *m, struct cosched_auto *a, u64 domains)
+{
+	struct auto_look l;
+	u32 c, cost, best;
+
+	auto_charge(m, a, false);
+	auto_prepare(&l, a, m, NULL);
+	cost = auto_cost_one(&l, __ffs64(a->home));
+	best = cost - min(cost, AUTO_MARGIN);
+	for (domains &= l.allowed; domains; domains &= domains - 1) {
+		c = auto_cost_one(&l, __ffs64(domains));
+		if (c < best) {
+			best = c;
+			a->home = BIT_ULL(__ffs64(domains));
+		}
+	}
+	best = auto_cost_one(&l, __ffs64(a->home));
+	auto_charge(m, a, true);
+	return (s64)auto_demand(a->own) * ((s64)cost - best);
+}
+
 /* What @l would have in @domains, of what is due to it. */
 static u32 auto_room(const struct auto_look *l, u64 domains)
 {
@@ -627,50 +608,107 @@ static u32 auto_room(const struct auto_look *l, u64 domains)
 }
 
 /*
- * @a finds no place that is better, as long as nobody makes room. With whom could it change
- * places? Those who ask are large: there are hardly more of them than domains. They ask those
- * in one domain that demand about as much or less, down to a quarter: smaller ones are not what
- * is in the way. Nor does @a give up room that is due to it, which it would grow for at the next
- * look. None of the two may want to leave again.
+ * May @b be in the way of @a? It has one domain, and demands about as much or less, down to a
+ * quarter, which is where those who ask this end: smaller ones are not what is in the way.
+ */
+static bool auto_in_way(const struct cosched_auto *a, const struct cosched_auto *b)
+{
+	return b != a && !b->batch && !b->bursts && b->demand == b->own &&
+	       hweight64(b->home) == 1 && (!b->room || b->room[__ffs64(b->home)]) &&
+	       auto_size(b) <= auto_size(a);
+}
+
+/*
+ * Let @a have what it would grow to from domain @d if nobody were in its way there, and these what
+ * it leaves, one after the other. Do they gain, each by its tasks, and want to stay? A gain is of
+ * what is there just then. So what two cost each other counts once, as it does for one that moves
+ * alone: no cycle of such steps and of moves gains.
+ */
+static bool auto_make_room(const struct auto_look *l, struct cosched_machine *m,
+			   struct cosched_auto *a, int d, const struct list_head *clusters)
+{
+	s64 gain, own = auto_demand(a->own), paid = own * l->cost + m->paid[d];
+	s64 least = max(own * AUTO_MARGIN, paid >> AUTO_MARGIN_SHIFT);
+	struct cosched_auto *b, *way[AUTO_WAY];
+	u64 home = a->home, to;
+	struct auto_set set;
+	int i, nr = 0;
+	bool better;
+	u32 cost;
+
+	if (paid <= least)
+		return false;
+	list_for_each_entry(b, clusters, node) {
+		if (auto_size(b) < auto_size(a) - 2)
+			break;
+		if (b->home != BIT_ULL(d) || !auto_in_way(a, b))
+			continue;
+		if (nr == AUTO_WAY)
+			return false;
+		way[nr++] = b;
+	}
+	auto_charge(m, a, false);
+	for (i = 0; i < nr; i++)
+		auto_charge(m, way[i], false);
+	cost = auto_from(l, &set, d);
+	for (i = 0; i < nr; i++)
+		auto_charge(m, way[i], true);
+	to = set.domains;
+	/* If it gave up room that is due to it, it would grow for that at the next look. */
+	better = cost < l->cost && paid - own * cost > least && (home & ~to) &&
+		 auto_room(l, to) >= auto_room(l, home);
+	if (better) {
+		auto_set(l, &set, to);
+		gain = own * ((s64)l->cost - auto_cost(l, &set));
+		a->home = to;
+	}
+	auto_charge(m, a, true);
+	if (!better)
+		return false;
+	for (i = 0; i < nr; i++)
+		gain += auto_give_way(m, way[i], home & ~to);
+	better = gain > least && auto_stays(m, a);
+	for (i = 0; i < nr && better; i++)
+		better = auto_stays(m, way[i]);
+	if (better)
+		return true;
+	auto_settle(m, a, home);
+	for (i = 0; i < nr; i++)
+		auto_settle(m, way[i], BIT_ULL(d));
+	return false;
+}
+
+/*
+ * @a finds no place that is better, as long as nobody makes room. Those who ask are large: there
+ * are hardly more of them than domains. They ask in the order of those who are there, not in that
+ * of domains, which is by chance.
  */
 static void auto_exchange(const struct auto_look *l, struct cosched_machine *m,
 			  struct cosched_auto *a, const struct list_head *clusters)
 {
-	u64 home = a->home, home_with, gain, best = 0, left;
-	struct cosched_auto *b, *with = NULL;
-	int to, best_to = 0;
-	struct auto_set set;
+	u64 left = l->allowed, own;
+	const struct cosched_auto *b;
+	int d;
 
-	auto_charge(m, a, false);
-	for (left = l->allowed; left; left &= left - 1) {
-		m->cost[__ffs64(left)] = auto_from(l, &set, __ffs64(left));
-		m->grown[__ffs64(left)] = set.domains;
-	}
-	auto_charge(m, a, true);
+	memset(m->paid, 0, sizeof(m->paid));
 	list_for_each_entry(b, clusters, node) {
 		if (auto_size(b) < auto_size(a) - 2)
 			break;
-		if (b == a || b->batch || b->bursts || auto_size(b) > auto_size(a) ||
-		    b->demand != b->own || hweight64(b->home) != 1 || !(b->home & l->allowed) ||
-		    !(home & ~m->grown[__ffs64(b->home)]) ||
-		    auto_room(l, m->grown[__ffs64(b->home)]) < auto_room(l, home))
+		if (!auto_in_way(a, b))
 			continue;
-		gain = auto_exchange_gain(l, m, a, b, &to);
-		if (gain > best) {
-			best = gain;
-			best_to = to;
-			with = b;
-		}
+		d = __ffs64(b->home);
+		own = auto_demand(b->own);
+		m->paid[d] += own * auto_ratio(m->load[d] - own, m->capacity[d]);
 	}
-	if (!with)
-		return;
-	home_with = with->home;
-	auto_settle(m, a, m->grown[__ffs64(home_with)]);
-	auto_settle(m, with, BIT_ULL(best_to));
-	if (auto_stays(m, a) && auto_stays(m, with))
-		return;
-	auto_settle(m, a, home);
-	auto_settle(m, with, home_with);
+	list_for_each_entry(b, clusters, node) {
+		if (auto_size(b) < auto_size(a) - 2)
+			break;
+		if (!(b->home & left) || !auto_in_way(a, b))
+			continue;
+		left &= ~b->home;
+		if (auto_make_room(l, m, a, __ffs64(b->home), clusters))
+			break;
+	}
 }
 
 static void auto_choose_one(struct cosched_auto *a, struct cosched_machine *m,
@@ -688,7 +726,7 @@ static void auto_choose_one(struct cosched_auto *a, struct cosched_machine *m,
 	auto_charge_below(m, a, clusters, true);
 	auto_charge(m, a, true);
 	/* Not where others are below: they are in it. */
-	if (l.cost > AUTO_MARGIN && !a->batch && !a->bursts && a->demand == a->own)
+	if (l.cost && !a->batch && !a->bursts && a->demand == a->own)
 		auto_exchange(&l, m, a, clusters);
 }
 

@@ -21,16 +21,14 @@ struct cosched_machine {
 	u64		batch[COSCHED_AUTO_DOMAINS];
 	/*
 	 * Scratch: sums, load by capacity, the load before batch was placed and the capacity
-	 * that it leaves, and for one that may exchange places what a home would grow to from
-	 * each domain, and cost.
+	 * that it leaves, and what those pay for others, in each, who may have to make room.
 	 */
 	u64		all_load;
 	u32		all_capacity;
 	u32		ratio[COSCHED_AUTO_DOMAINS];
 	u64		busy[COSCHED_AUTO_DOMAINS];
 	u32		left[COSCHED_AUTO_DOMAINS];
-	u64		grown[COSCHED_AUTO_DOMAINS];
-	u32		cost[COSCHED_AUTO_DOMAINS];
+	u64		paid[COSCHED_AUTO_DOMAINS];
 	/* Between domains, as node_distance(): 10 is near. */
 	u8		distance[COSCHED_AUTO_DOMAINS][COSCHED_AUTO_DOMAINS];
 };

@@ -183,6 +183,8 @@ static void cosched_auto_test_exchange(struct kunit *test)
 	static const struct {
 		const char *what;
 		u8 nr, capacity[4], nr_clusters, demand[4], before[4], after[4];
+		u8 other[4];		/* load of others */
+		u8 batch;		/* clusters */
 	} cases[] = {
 		{ "a large one on a small domain", 2, { 4, 3 }, 2, { 4, 3 }, { 2, 1 }, { 1, 2 } },
 		{ "that has two", 3, { 4, 2, 4 }, 3, { 4, 2, 4 }, { 3, 1, 4 }, { 1, 2, 4 } },
@@ -190,18 +192,42 @@ static void cosched_auto_test_exchange(struct kunit *test)
 		  { 2, 1, 4 } },
 		{ "a little headroom is no gain", 2, { 8, 6 }, 2, { 5, 4 }, { 2, 1 }, { 2, 1 } },
 		{ "much smaller ones are not asked", 2, { 8, 4 }, 2, { 8, 0 }, { 1, 2 }, { 1, 2 } },
-		{ "two do not make room for one", 3, { 8, 4, 4 }, 3, { 8, 4, 4 }, { 6, 1, 1 },
+		{ "two make room for one", 3, { 8, 4, 4 }, 3, { 8, 4, 4 }, { 6, 1, 1 },
+		  { 1, 2, 4 } },
+		{ "whatever their numbers", 3, { 4, 8, 4 }, 3, { 4, 8, 4 }, { 2, 5, 2 },
+		  { 1, 2, 4 } },
+		{ "three do", 4, { 12, 4, 4, 4 }, 4, { 12, 4, 4, 4 }, { 14, 1, 1, 1 },
+		  { 1, 2, 4, 8 } },
+		{ "of several sizes", 4, { 8, 4, 2, 2 }, 4, { 8, 4, 2, 2 }, { 14, 1, 1, 1 },
+		  { 1, 2, 4, 8 } },
+		{ "but two", 3, { 8, 6, 2 }, 3, { 8, 6, 2 }, { 6, 1, 1 }, { 1, 2, 4 } },
+		{ "not those who are not in each other's way", 3, { 8, 4, 4 }, 3, { 8, 2, 2 },
+		  { 6, 1, 1 }, { 6, 1, 1 } },
+		{ "nor for less room", 3, { 16, 12, 6 }, 3, { 16, 10, 6 }, { 6, 1, 1 },
 		  { 6, 1, 1 } },
+		{ "a small one stays", 3, { 8, 4, 4 }, 4, { 7, 4, 3, 1 }, { 6, 1, 1, 1 },
+		  { 1, 2, 4, 1 } },
+		{ "to where few others are", 3, { 8, 4, 4 }, 3, { 8, 4, 4 }, { 6, 1, 1 },
+		  { 1, 2, 4 }, { 0, 2, 2 } },
+		{ "not where many are in the large domain", 3, { 8, 4, 4 }, 3, { 8, 4, 4 },
+		  { 6, 1, 1 }, { 6, 1, 1 }, { 4 } },
+		{ "batch is in nobody's way", 3, { 8, 4, 4 }, 4, { 8, 4, 4, 8 }, { 6, 1, 1, 1 },
+		  { 1, 2, 4, 1 }, { }, 8 },
+		{ "and makes no room", 3, { 8, 4, 4 }, 3, { 8, 4, 4 }, { 6, 1, 1 }, { 6, 1, 1 },
+		  { }, 2 },
 	};
 	struct auto_test *t = test_alloc(test);
 	int c, i;
 
 	for (c = 0; c < ARRAY_SIZE(cases); c++) {
 		test_machine(t, cases[c].nr, 1, 4);
-		for (i = 0; i < cases[c].nr; i++)
+		for (i = 0; i < cases[c].nr; i++) {
 			t->machine.capacity[i] = cases[c].capacity[i] * ONE;
+			t->machine.load[i] = cases[c].other[i] * ONE;
+		}
 		for (i = 0; i < cases[c].nr_clusters; i++)
-			test_cluster(t, cases[c].demand[i] * ONE, cases[c].before[i]);
+			test_cluster(t, cases[c].demand[i] * ONE, cases[c].before[i])->batch =
+				cases[c].batch & BIT(i);
 		test_choose(t);
 		for (i = 0; i < t->nr; i++)
 			KUNIT_EXPECT_EQ_MSG(test, t->cluster[i].home, cases[c].after[i],
