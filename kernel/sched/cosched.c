@@ -63,8 +63,9 @@
  *	that does to it (see "Bursts"), all of that is its home.
  *
  * load balancer: cosched_can_migrate(). Into home is never cache hot. Out of it,
- *	if home has no idle CPU, one at a time to one that is durably idle, to any other
- *	only if its domain is cheaper. A task that runs alone is never pushed out.
+ *	if home has no idle CPU, one at a time to one that is durably idle, and where leaving is
+ *	dear has been for four looks, to any other only if its domain is cheaper. A task that
+ *	runs alone is never pushed out.
  *	A CPU of a home of several LLC domains that would idle, and for which the
  *	balancer has found nothing, takes a task that waits on another CPU of it:
  *	cosched_waiting_cpu().
@@ -1604,6 +1605,8 @@ static bool cosched_review_runs(struct cosched_cluster *cl, struct cosched_revie
 #define COSCHED_DEAR_FORGET	16
 /* Runs outside seem longer by up to a quarter where they are not. */
 #define COSCHED_LONGER_MARGIN	(SCHED_CAPACITY_SCALE / 8)
+/* From runs on that take 17 % longer when that is taken off, leaving is dear. */
+#define COSCHED_DEAR_MUCH	(SCHED_CAPACITY_SCALE * 11 / 8)
 
 static u32 cosched_judge_dear(const struct cosched_review *r, u32 dear)
 {
@@ -2229,13 +2232,30 @@ static bool cosched_home_idle(struct task_struct *p, struct cosched_home *home)
 	return false;
 }
 
+/*
+ * May @dst, idle now, have @p of @cl from home, whatever its domain's load is? Once it is durably
+ * idle. Where those who leave run much longer, see "Dear", once nobody has used it for a while:
+ * of one of two instances of hackbench that has ended, or has no work for all of its CPUs, these
+ * soon are durably idle. What they took from the other, of which a few ms were left, made that
+ * end 5 ms later.
+ */
+static bool cosched_idle_takes(struct task_struct *p, struct cosched_cluster *cl, int dst)
+{
+	unsigned long util;
+
+	if (!cosched_durably_idle(p, dst, &util))
+		return false;
+	return !cosched_reviewed(cl) || READ_ONCE(cl->dear) <= COSCHED_DEAR_MUCH ||
+	       cosched_idle_for(dst, COSCHED_LOOKS_UNUSED);
+}
+
 int __cosched_can_migrate(struct task_struct *p, int src, int dst,
 			  enum cpu_idle_type idle, bool failed, bool active)
 {
 	struct cosched_cluster *cl = p->cosched;
 	struct cosched_home *home;
 	bool from_home, to_home;
-	unsigned long load, util;
+	unsigned long load;
 	unsigned int nr;
 	bool may;
 	int ret = -1;
@@ -2262,7 +2282,7 @@ int __cosched_can_migrate(struct task_struct *p, int src, int dst,
 	if (active && cpu_rq(src)->cfs.h_nr_runnable <= 1)
 		goto out;
 	/*
-	 * A CPU that is durably idle always may. One that idles for a moment
+	 * A CPU that is durably idle may. One that idles for a moment
 	 * where all are busy may not: 7 to 30 moves a second and cluster, instead of
 	 * 0 to 6, on 8 LLCs of 4 CPUs with 2 threads each. Nor may a busy one,
 	 * however often balancing fails, which it keeps doing where a cluster's
@@ -2270,8 +2290,8 @@ int __cosched_can_migrate(struct task_struct *p, int src, int dst,
 	 * left to task_hot(): to pull tasks that wait for an instant behind one
 	 * another scatters their data.
 	 */
-	may = (idle == CPU_IDLE && cosched_durably_idle(p, dst, &util)) ||
-	      cosched_llc_cheaper(cl, home, cosched_asker(p), dst, &load, &nr);
+	may = cosched_llc_cheaper(cl, home, cosched_asker(p), dst, &load, &nr) ||
+	      (idle == CPU_IDLE && cosched_idle_takes(p, cl, dst));
 	/*
 	 * A CPU of home should take it; for whatever reason that it does not. Asked last, as
 	 * that reads what all of home writes.

@@ -1082,37 +1082,47 @@ static void rule4_queues_of_now(const char *top)
 /* Rule 5: the balancer agrees */
 
 /*
- * A thread waits on each home CPU behind one that may not leave, and CPUs idle outside:
- * they are pulled out. All other ways are shut: by the weights a domain would have to be
- * empty to be cheaper, and at nice 19 beside -20 those that wait do not run, to look around.
+ * A thread waits on each home CPU behind one that may not leave, and all ways out but to be pulled
+ * by an idle CPU are shut: by the weights a domain would have to be empty to be cheaper, and
+ * at nice 19 beside -20 those that wait do not run, to look around.
  */
-static void rule5_idle_cpu_pulls(const char *top)
+static struct ru_gang *waiting_at_home(const char *top)
 {
-	const struct ru_topo *topo = ru_topo();
-	cpu_set_t home = topo->llc[0];
-	int n = CPU_COUNT(&home);
-	struct ru_mark mark;
-	struct ru_trace trace;
-	long long pulled, before;
-	int traced;
-	double used;
+	cpu_set_t home = ru_topo()->llc[0];
 	struct ru_gang *g, *blockers;
 	int i;
 
 	ru_prefer(top, &home);
 	cs_write(top, CS_WEIGHTS, "1 10000");
-	for (i = 1; i < topo->nr_llcs; i++)
-		ru_gang(&(struct ru_gang_opts){
-			.n = 1, .start = ru_first(&topo->llc[i], 1),
-			.busy_us = 100, .sleep_us = 1000 });
 	g = ru_gang(&(struct ru_gang_opts){
-		.n = n, .cg = top, .start = home, .one_each = true });
+		.n = CPU_COUNT(&home), .cg = top, .start = home, .one_each = true });
 	blockers = block(&home, 1);
-	for (i = 0; i < n; i++)
+	for (i = 0; i < g->n; i++)
 		REQUIRE(!setpriority(PRIO_PROCESS, g->w[i].tid, 19) &&
 			!setpriority(PRIO_PROCESS, blockers->w[i].tid, -20), "setpriority: %s",
 			strerror(errno));
 	cs_sleep_ms(SETTLE_MS);
+	return g;
+}
+
+/* CPUs idle outside: they pull who waits. */
+static void rule5_idle_cpu_pulls(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	int n = CPU_COUNT(&topo->llc[0]);
+	struct ru_mark mark;
+	struct ru_trace trace;
+	long long pulled, before;
+	int traced;
+	double used;
+	struct ru_gang *g;
+	int i;
+
+	for (i = 1; i < topo->nr_llcs; i++)
+		ru_gang(&(struct ru_gang_opts){
+			.n = 1, .start = ru_first(&topo->llc[i], 1),
+			.busy_us = 100, .sleep_us = 1000 });
+	g = waiting_at_home(top);
 	pulled = cs_stat(top, "tasks_pulled");
 	ru_trace_start();
 	ru_allow(g, &topo->online);
@@ -1928,6 +1938,76 @@ static double full_machine_share(const char *top, unsigned int far_times, int *d
 }
 
 /*
+ * The same cluster on a full machine, until all others end at once, ten times: how many tasks idle
+ * CPUs pull from home within 14 ms, while the weights let them go by nothing else. *@dear: how many
+ * of them after a review, at most 16 ms before, that found leaving to be dear.
+ */
+static int pulled_soon(const char *top, unsigned int far_times, int *dear)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[0], rest = outside_of(&home);
+	struct ru_gang *g, *others;
+	int round, k, pulled = 0;
+
+	g = ru_gang(&(struct ru_gang_opts){
+		.n = 3 * CPU_COUNT(&home), .cg = top, .start = home, .busy_us = 800,
+		.sleep_us = 80, .near = home, .far_times = far_times });
+	ru_allow(g, &topo->online);
+	*dear = 0;
+	for (round = 0; round < 10; round++) {
+		const struct ru_event *review = NULL;
+		struct ru_trace trace;
+		uint64_t end;
+
+		cs_write(top, CS_WEIGHTS, CS_WEIGHTS_DEFAULT);
+		others = block(&rest, 1);
+		cs_sleep_ms(2 * SETTLE_MS);
+		ru_trace_start();
+		cs_sleep_ms(30);
+		cs_write(top, CS_WEIGHTS, "1 10000");
+		ru_end(others);
+		end = ru_now();
+		cs_sleep_ms(14);
+		ru_trace_stop(&trace);
+		for (k = 0; k < trace.n; k++) {
+			const struct ru_event *e = &trace.event[k];
+
+			if (e->dear >= 0)
+				review = e;
+			if (e->ns < end || strcmp(e->name, "cosched_pull") || strcmp(e->reason, "idle"))
+				continue;
+			pulled++;
+			*dear += review && review->dear > 1408 && e->ns - review->ns < 16 * MS;
+		}
+		free(trace.event);
+	}
+	ru_end(g);
+	cs_diag("outside everything takes %u times as long: %d pulled within 14 ms, %d while leaving is dear",
+		far_times, pulled, *dear);
+	return pulled;
+}
+
+/* Rule 5: who runs much longer outside is not pulled by CPUs that others used until a moment ago. */
+static void rule5_dear(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	char cg[512];
+	int i, dear;
+
+	cs_mkdir(cg, top, "a");
+	ru_prefer(cg, &topo->llc[0]);
+	/* Or the other domains would be empty, and so cheaper by any weights. */
+	for (i = 1; i < topo->nr_llcs; i++)
+		ru_gang(&(struct ru_gang_opts){
+			.n = 1, .start = ru_first(&topo->llc[i], 1),
+			.busy_us = 100, .sleep_us = 1000 });
+	REQUIRE(pulled_soon(cg, 1, &dear) >= 10, "durably idle CPUs do not pull");
+	pulled_soon(cg, 3, &dear);
+	/* The domain may be cheaper for an instant. */
+	REQUIRE(dear < 10, "%d are pulled from home though leaving is dear", dear);
+}
+
+/*
  * Where all CPUs are busy, what leaving costs is measured, and held against it: those whose
  * work takes as long elsewhere share the other CPUs, those whose takes three times as long
  * hardly leave. 1024 stands for as long.
@@ -2237,6 +2317,7 @@ int main(int argc, char **argv)
 		TEST(rule5_idle_cpu_pulls),
 		TEST(rule5_one_at_a_time),
 		TEST(rule5_into_home),
+		TEST(rule5_dear),
 		TEST(rule5_no_pull_to_busy),
 		TEST(rule6_stray_returns),
 		TEST(rule6_not_for_a_moment),
