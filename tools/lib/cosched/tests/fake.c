@@ -132,6 +132,27 @@ int mkdir(const char *path, mode_t mode)
 	return 0;
 }
 
+/*
+ * What is written to a control file replaces nothing: a cgroup made between the two steps that a
+ * file takes, to be emptied and to be written, would be one that the controller is not enabled for.
+ */
+int openat(int dir, const char *path, int flags, ...)
+{
+	static const char control[] = "/cgroup.subtree_control";
+	size_t len = strlen(path);
+	mode_t mode = 0;
+	va_list args;
+
+	if (flags & (O_CREAT | __O_TMPFILE)) {
+		va_start(args, flags);
+		mode = va_arg(args, mode_t);
+		va_end(args);
+	}
+	if (len >= sizeof(control) && !strcmp(path + len + 1 - sizeof(control), control))
+		flags &= ~O_TRUNC;
+	return syscall(SYS_openat, dir, path, flags, mode);
+}
+
 /* The files of a cgroup are no reason not to remove it. */
 int rmdir(const char *path)
 {
