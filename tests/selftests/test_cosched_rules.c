@@ -1082,47 +1082,37 @@ static void rule4_queues_of_now(const char *top)
 /* Rule 5: the balancer agrees */
 
 /*
- * A thread waits on each home CPU behind one that may not leave, and all ways out but to be pulled
- * by an idle CPU are shut: by the weights a domain would have to be empty to be cheaper, and
- * at nice 19 beside -20 those that wait do not run, to look around.
+ * A thread waits on each home CPU behind one that may not leave, and CPUs idle outside:
+ * they are pulled out. All other ways are shut: by the weights a domain would have to be
+ * empty to be cheaper, and at nice 19 beside -20 those that wait do not run, to look around.
  */
-static struct ru_gang *waiting_at_home(const char *top)
-{
-	cpu_set_t home = ru_topo()->llc[0];
-	struct ru_gang *g, *blockers;
-	int i;
-
-	ru_prefer(top, &home);
-	cs_write(top, CS_WEIGHTS, "1 10000");
-	g = ru_gang(&(struct ru_gang_opts){
-		.n = CPU_COUNT(&home), .cg = top, .start = home, .one_each = true });
-	blockers = block(&home, 1);
-	for (i = 0; i < g->n; i++)
-		REQUIRE(!setpriority(PRIO_PROCESS, g->w[i].tid, 19) &&
-			!setpriority(PRIO_PROCESS, blockers->w[i].tid, -20), "setpriority: %s",
-			strerror(errno));
-	cs_sleep_ms(SETTLE_MS);
-	return g;
-}
-
-/* CPUs idle outside: they pull who waits. */
 static void rule5_idle_cpu_pulls(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
-	int n = CPU_COUNT(&topo->llc[0]);
+	cpu_set_t home = topo->llc[0];
+	int n = CPU_COUNT(&home);
 	struct ru_mark mark;
 	struct ru_trace trace;
 	long long pulled, before;
 	int traced;
 	double used;
-	struct ru_gang *g;
+	struct ru_gang *g, *blockers;
 	int i;
 
+	ru_prefer(top, &home);
+	cs_write(top, CS_WEIGHTS, "1 10000");
 	for (i = 1; i < topo->nr_llcs; i++)
 		ru_gang(&(struct ru_gang_opts){
 			.n = 1, .start = ru_first(&topo->llc[i], 1),
 			.busy_us = 100, .sleep_us = 1000 });
-	g = waiting_at_home(top);
+	g = ru_gang(&(struct ru_gang_opts){
+		.n = n, .cg = top, .start = home, .one_each = true });
+	blockers = block(&home, 1);
+	for (i = 0; i < n; i++)
+		REQUIRE(!setpriority(PRIO_PROCESS, g->w[i].tid, 19) &&
+			!setpriority(PRIO_PROCESS, blockers->w[i].tid, -20), "setpriority: %s",
+			strerror(errno));
+	cs_sleep_ms(SETTLE_MS);
 	pulled = cs_stat(top, "tasks_pulled");
 	ru_trace_start();
 	ru_allow(g, &topo->online);
