@@ -1928,23 +1928,26 @@ static double full_machine_share(const char *top, unsigned int far_times, int *d
 }
 
 /*
- * The same cluster on a full machine, until all others end at once, ten times: how many tasks idle
- * CPUs pull from home within 14 ms, while the weights let them go by nothing else. *@dear: how many
- * of them after a review, at most 16 ms before, that found leaving to be dear.
+ * The same cluster on a full machine, until all others but those on @stay end at once, 20 times:
+ * how many tasks idle CPUs pull from home within 14 ms, while the weights let them go by nothing
+ * else. *@dear: how many of them after a review, at most 16 ms before, that found leaving to be
+ * dear.
  */
-static int pulled_soon(const char *top, unsigned int far_times, int *dear)
+static int pulled_soon(const char *top, unsigned int far_times, const cpu_set_t *stay,
+		       int *dear)
 {
 	const struct ru_topo *topo = ru_topo();
 	cpu_set_t home = topo->llc[0], rest = outside_of(&home);
 	struct ru_gang *g, *others;
 	int round, k, pulled = 0;
 
+	CPU_XOR(&rest, &rest, stay);
 	g = ru_gang(&(struct ru_gang_opts){
 		.n = 3 * CPU_COUNT(&home), .cg = top, .start = home, .busy_us = 800,
 		.sleep_us = 80, .near = home, .far_times = far_times });
 	ru_allow(g, &topo->online);
 	*dear = 0;
-	for (round = 0; round < 10; round++) {
+	for (round = 0; round < 20; round++) {
 		const struct ru_event *review = NULL;
 		struct ru_trace trace;
 		uint64_t end;
@@ -1981,20 +1984,21 @@ static int pulled_soon(const char *top, unsigned int far_times, int *dear)
 static void rule5_dear(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
+	cpu_set_t stay = outside_of(&topo->llc[0]), some;
 	char cg[512];
 	int i, dear;
 
 	cs_mkdir(cg, top, "a");
 	ru_prefer(cg, &topo->llc[0]);
-	/* Or the other domains would be empty, and so cheaper by any weights. */
-	for (i = 1; i < topo->nr_llcs; i++)
-		ru_gang(&(struct ru_gang_opts){
-			.n = 1, .start = ru_first(&topo->llc[i], 1),
-			.busy_us = 100, .sleep_us = 1000 });
-	REQUIRE(pulled_soon(cg, 1, &dear) >= 10, "durably idle CPUs do not pull");
-	pulled_soon(cg, 3, &dear);
-	/* The domain may be cheaper for an instant. */
-	REQUIRE(dear < 10, "%d are pulled from home though leaving is dear", dear);
+	/* A CPU of each other domain stays busy: an empty domain is cheaper by any weights. */
+	for (i = 1; i < topo->nr_llcs; i++) {
+		some = ru_first(&topo->llc[i], CPU_COUNT(&topo->llc[i]) - 1);
+		CPU_XOR(&stay, &stay, &some);
+	}
+	block(&stay, 1);
+	REQUIRE(pulled_soon(cg, 1, &stay, &dear) >= 10, "durably idle CPUs do not pull");
+	pulled_soon(cg, 3, &stay, &dear);
+	REQUIRE(!dear, "%d are pulled from home though leaving is dear", dear);
 }
 
 /*
