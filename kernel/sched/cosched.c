@@ -281,6 +281,7 @@ struct cosched_cluster {
 	u32				weights;	/* preferred << 16 | allowed */
 	u16				dear;		/* runs outside by those at home, squared */
 	u8				overruns;	/* reviews in a row that found it to */
+	u8				talks;		/* likewise, one of it to wake another */
 	u8				bursts;		/* likewise, its tasks to come in bursts */
 	bool				full;		/* likewise: others need all other CPUs */
 	struct cosched_apart		apart;
@@ -634,6 +635,13 @@ static bool cosched_everywhere(struct cosched_cluster *cl)
 {
 	return (READ_ONCE(cl->overruns) == COSCHED_OVERRUN_REVIEWS ||
 		READ_ONCE(cl->trial.phase) >= COSCHED_TRIAL_SETTLE) && cosched_reviewed(cl);
+}
+
+/* Does it overrun the machine with tasks that wake each other, to be moved as without a home? */
+static bool cosched_hands_off(struct cosched_cluster *cl)
+{
+	return READ_ONCE(cl->overruns) == COSCHED_OVERRUN_REVIEWS &&
+	       READ_ONCE(cl->talks) == COSCHED_OVERRUN_REVIEWS && cosched_reviewed(cl);
 }
 
 /* See "Dear". */
@@ -1426,7 +1434,9 @@ struct cosched_review {
 	u64	load;		/* of home, and of the cluster outside */
 	u64	capacity;	/* of home */
 	u64	room;		/* what others leave of the rest */
-	bool	mine;		/* the cluster has a task for half of home's CPUs just now */
+	u32	nr_home;	/* tasks of the cluster that are runnable at home just now */
+	bool	mine;		/* these are one for half of home's CPUs */
+	bool	alone;		/* none of others is runnable anywhere */
 	u64	own;		/* load of the cluster, anywhere, */
 	u64	others;		/* and all other load */
 	u64	total;		/* capacity of all there is */
@@ -1464,26 +1474,32 @@ static enum cosched_review_reason cosched_judge(const struct cosched_review *r, 
  *
  * Not by one review, unless no other task is runnable on any CPU: of two instances that begin
  * together one is the first, by some milliseconds, and would have spread over what the other,
- * of which one thread runs by then, needs next.
+ * of which one thread runs by then, needs next. Nor does the average decide then: those who wait
+ * at home, and do not run briefly, are in it soon. One instance of 8 groups that began on half of
+ * the machine, and went on there until its average said so, lost 5 ms.
+ *
+ * Nor is one of a cluster whose tasks wake each other fetched, or sent, to a CPU that idles: it is
+ * left to the balancer, as without a home. To keep all CPUs busy parts those who talk, too.
  */
 static bool cosched_judge_overrun(const struct cosched_review *r, u32 weights, bool before)
 {
-	u64 own = r->own * COSCHED_WEIGHT_ALLOWED * (weights >> 16);
+	u64 tasks = r->alone ? max(r->own, (u64)r->nr_home << SCHED_CAPACITY_SHIFT) : r->own;
+	u64 own = tasks * COSCHED_WEIGHT_ALLOWED * (weights >> 16);
 	u64 total = r->total * COSCHED_WEIGHT_PREFERRED * (weights & 0xffff);
 
+	if (r->others >= r->total / (before || r->alone ? 4 : 8))
+		return false;
 	if (before)
-		return r->own > r->total && own > total && r->others < r->total / 4;
-	return r->own > r->total + r->total / 8 && own > total + total / 8 &&
-	       r->others < r->total / 8;
+		return tasks > r->total && own > total;
+	return tasks > r->total + r->total / 8 && own > total + total / 8;
 }
 
-/* How many reviews in a row found so, with this one, after @before; all at once if @alone. */
-static u8 cosched_count_overruns(const struct cosched_review *r, u32 weights, u8 before,
-				 bool alone)
+/* How many reviews in a row found so, with this one, after @before; all at once if it is alone. */
+static u8 cosched_count_overruns(const struct cosched_review *r, u32 weights, u8 before)
 {
 	if (!cosched_judge_overrun(r, weights, before == COSCHED_OVERRUN_REVIEWS))
 		return 0;
-	return alone ? COSCHED_OVERRUN_REVIEWS : min(before + 1, COSCHED_OVERRUN_REVIEWS);
+	return r->alone ? COSCHED_OVERRUN_REVIEWS : min(before + 1, COSCHED_OVERRUN_REVIEWS);
 }
 
 /* How many tasks that are not of @cl are runnable just now? */
@@ -1543,7 +1559,9 @@ static void cosched_review_load(struct task_struct *p, struct cosched_cluster *c
 	r->capacity = (u64)home->nr << SCHED_CAPACITY_SHIFT;
 	r->room = 0;
 	r->own = cosched_own_load(cl, home_mask(home), home, true);
-	r->mine = 2 * cosched_nr_at_home(cl, home) >= home->nr;
+	r->alone = false;
+	r->nr_home = cosched_nr_at_home(cl, home);
+	r->mine = 2 * r->nr_home >= home->nr;
 	r->total = r->capacity;
 	for_each_cpu(llc, &cosched_llcs) {
 		unsigned long load, own;
@@ -1770,6 +1788,12 @@ static void cosched_go_apart(struct cosched_cluster *cl, const struct cosched_re
 		WRITE_ONCE(cl->bursts, COSCHED_BURSTS_REVIEWS);
 }
 
+/* Does one of @cl wake another, and is not just interrupted by what does? */
+static bool cosched_woken_by_own(struct cosched_cluster *cl)
+{
+	return in_task() && current->cosched == cl;
+}
+
 /* If it is time, see whether @cl, of which @p wakes up, should be apart, or overruns all. */
 static void cosched_review(struct task_struct *p, struct cosched_cluster *cl,
 			   struct cosched_home *home)
@@ -1778,7 +1802,7 @@ static void cosched_review(struct task_struct *p, struct cosched_cluster *cl,
 	struct cosched_apart *a = &cl->apart;
 	enum cosched_review_reason reason;
 	struct cosched_review r;
-	bool known, overrun, stale, alone = false;
+	bool known, overrun, stale;
 	u8 overruns;
 
 	if (now - last < COSCHED_REVIEW_INTERVAL || cmpxchg(&a->reviewed, last, now) != last)
@@ -1792,6 +1816,8 @@ static void cosched_review(struct task_struct *p, struct cosched_cluster *cl,
 	}
 	if (now - last > HZ)
 		WRITE_ONCE(cl->dear, SCHED_CAPACITY_SCALE);
+	WRITE_ONCE(cl->talks, cosched_woken_by_own(cl) ?
+		   min(cl->talks + 1, COSCHED_OVERRUN_REVIEWS) : 0);
 	cosched_review_load(p, cl, home, &r);
 	if (cl->trial.phase) {
 		if (!stale && cosched_judge_trial(&r))
@@ -1806,16 +1832,18 @@ static void cosched_review(struct task_struct *p, struct cosched_cluster *cl,
 	/* What it was longer ago than it lasts does not count. */
 	overruns = stale ? 0 : cl->overruns;
 	/*
-	 * All CPUs are looked at only for one that has more to do than these can. In groups
-	 * within groups the averages of run queues may be half of what there is: count, too.
+	 * All CPUs are looked at only for one that has more to do than these can, or more waiting
+	 * at home, and not for an instant. In groups within groups the averages of run queues may
+	 * be half of what there is: count, too.
 	 */
-	if (r.own > r.total) {
+	if (r.own > r.total ||
+	    (!cosched_runs_briefly(p) && (u64)r.nr_home << SCHED_CAPACITY_SHIFT > r.total)) {
 		unsigned int nr = cosched_nr_others(cl);
 
-		alone = !nr;
+		r.alone = !nr;
 		r.others = max(r.others, (u64)nr << SCHED_CAPACITY_SHIFT);
 	}
-	overruns = cosched_count_overruns(&r, READ_ONCE(cl->weights), overruns, alone);
+	overruns = cosched_count_overruns(&r, READ_ONCE(cl->weights), overruns);
 	overrun = overruns == COSCHED_OVERRUN_REVIEWS;
 	known = cosched_review_runs(cl, &r);
 	reason = cosched_judge(&r, READ_ONCE(cl->weights));
@@ -2019,12 +2047,6 @@ static int cosched_idle_beside(struct task_struct *p, struct cosched_home *home,
  * that lasts.
  */
 #define COSCHED_WARM_QUEUE		2U
-
-/* Does one of @cl wake another, and is not just interrupted by what does? */
-static bool cosched_woken_by_own(struct cosched_cluster *cl)
-{
-	return in_task() && current->cosched == cl;
-}
 
 int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_flags)
 {
@@ -2352,7 +2374,7 @@ int cosched_waiting_cpu(struct task_struct *prev, int cpu)
 
 	rcu_read_lock();
 	cl = READ_ONCE(prev->cosched);
-	if (!cl)
+	if (!cl || cosched_hands_off(cl))
 		goto out;
 	span = cosched_home_span(cl, rcu_dereference(cl->home));
 	if (!cpumask_test_cpu(cpu, span) || cpumask_subset(span, cosched_llc_span(cpu)))
@@ -2840,7 +2862,7 @@ void __cosched_tick(struct task_struct *curr)
 	rcu_read_lock();
 	home = rcu_dereference(curr->cosched->home);
 	if (cpumask_test_cpu(cpu_of(rq), cosched_home_span(curr->cosched, home)))
-		look = cosched_crowded(rq, curr);
+		look = cosched_crowded(rq, curr) && !cosched_hands_off(curr->cosched);
 	else
 		look = home->nr;
 	rcu_read_unlock();

@@ -469,7 +469,7 @@ static void cosched_test_judge_overrun(struct kunit *test)
 	static const struct {
 		u32 own, others;	/* percent of a CPU */
 		u16 preferred, allowed;
-		bool before, want;
+		bool before, want, alone;
 	} cases[] = {
 		{ 1800, 0, 100, 150, false, false },
 		{ 1801, 0, 100, 150, false, true },
@@ -480,6 +480,11 @@ static void cosched_test_judge_overrun(struct kunit *test)
 		{ 1600, 0, 100, 150, true, false },
 		{ 1800, 399, 100, 150, true, true },
 		{ 6400, 401, 100, 150, true, false },
+		/* What others had counts less where none of them is runnable. */
+		{ 1801, 201, 100, 150, false, false },
+		{ 1801, 399, 100, 150, false, true, true },
+		{ 6400, 401, 100, 150, false, false, true },
+		{ 1800, 0, 100, 150, false, false, true },
 		/* Weights that hold it ask for more, those that do not for no less. */
 		{ 3600, 0, 100, 300, false, false },
 		{ 3601, 0, 100, 300, false, true },
@@ -498,6 +503,7 @@ static void cosched_test_judge_overrun(struct kunit *test)
 			.own = (u64)cases[i].own * SCHED_CAPACITY_SCALE / 100,
 			.others = (u64)cases[i].others * SCHED_CAPACITY_SCALE / 100,
 			.total = 16 * SCHED_CAPACITY_SCALE,
+			.alone = cases[i].alone,
 		};
 
 		KUNIT_EXPECT_EQ_MSG(test, cosched_judge_overrun(&r, cases[i].preferred << 16 |
@@ -518,19 +524,25 @@ static void cosched_test_count_overruns(struct kunit *test)
 		u32 own;	/* tasks */
 		u8 want;
 		bool alone;
+		u32 nr_home;
 	} reviews[] = {
 		/* Less than it takes to begin with is enough to go on, but not to begin again. */
 		{ 19, 1 }, { 17, 0 }, { 19, 1 }, { 19, 2 }, { 17, 2 }, { 64, 2 },
 		{ 16, 0 }, { 17, 0 },
 		{ 17, 0, true }, { 19, 2, true }, { 17, 2, true }, { 16, 0, true },
 		{ 19, 1 }, { 19, 2, true },
+		/* Those who wait at home now count where nobody else is. */
+		{ 4, 0, false, 64 }, { 4, 0, true, 18 }, { 4, 2, true, 19 }, { 4, 2, true, 17 },
+		{ 4, 0, true, 16 }, { 4, 2, true, 64 }, { 4, 0, false, 64 },
 	};
 	u8 overruns = 0;
 	int i;
 
 	for (i = 0; i < ARRAY_SIZE(reviews); i++) {
 		r.own = reviews[i].own * SCHED_CAPACITY_SCALE;
-		overruns = cosched_count_overruns(&r, weights, overruns, reviews[i].alone);
+		r.alone = reviews[i].alone;
+		r.nr_home = reviews[i].nr_home;
+		overruns = cosched_count_overruns(&r, weights, overruns);
 		KUNIT_EXPECT_EQ_MSG(test, overruns, reviews[i].want, "review %d", i);
 	}
 }
