@@ -1803,7 +1803,7 @@ static void cosched_review(struct task_struct *p, struct cosched_cluster *cl,
 	enum cosched_review_reason reason;
 	struct cosched_review r;
 	bool known, overrun, stale;
-	u8 overruns;
+	u8 overruns, talks;
 
 	if (now - last < COSCHED_REVIEW_INTERVAL || cmpxchg(&a->reviewed, last, now) != last)
 		return;
@@ -1816,8 +1816,9 @@ static void cosched_review(struct task_struct *p, struct cosched_cluster *cl,
 	}
 	if (now - last > HZ)
 		WRITE_ONCE(cl->dear, SCHED_CAPACITY_SCALE);
+	talks = stale ? 0 : cl->talks;
 	WRITE_ONCE(cl->talks, cosched_woken_by_own(cl) ?
-		   min(cl->talks + 1, COSCHED_OVERRUN_REVIEWS) : 0);
+		   min(talks + 1, COSCHED_OVERRUN_REVIEWS) : 0);
 	cosched_review_load(p, cl, home, &r);
 	if (cl->trial.phase) {
 		if (!stale && cosched_judge_trial(&r))

@@ -656,6 +656,51 @@ static void cosched_test_sample_run(struct kunit *test)
 	cosched_cluster_put(cl);
 }
 
+/* A CPU fetches one that waits elsewhere, unless those talk and overrun the machine. */
+static void cosched_test_hands_off(struct kunit *test)
+{
+	static const struct {
+		u8 overruns, talks;
+		unsigned int reviews;
+		bool trial, fetches;
+	} cases[] = {
+		{ 0, 0, .fetches = true },
+		{ 0, 2, .fetches = true },
+		{ 2, 0, .fetches = true },
+		{ 2, 1, .fetches = true },
+		{ 1, 2, .fetches = true },
+		{ 2, 2 },
+		{ 0, 2, .trial = true, .fetches = true },
+		/* That was long ago. */
+		{ 2, 2, .reviews = COSCHED_REVIEWS + 1, .fetches = true },
+	};
+	int i, cpu = cpumask_first(cpu_online_mask), other = cpumask_last(cpu_online_mask), found;
+	struct cosched_cluster *cl;
+	struct task_struct *p;
+
+	if (cpus_share_cache(cpu, other))
+		kunit_skip(test, "needs two LLC domains");
+	p = kunit_kzalloc(test, sizeof(*p), GFP_KERNEL);
+	KUNIT_ASSERT_NOT_NULL(test, p);
+	cl = cosched_cluster_alloc(0);
+	KUNIT_ASSERT_NOT_NULL(test, cl);
+	cosched_cluster_set_home(cl, cpu_online_mask);
+	per_cpu_ptr(cl->cpu, other)->nr_runnable = 2;
+	p->cosched = cl;
+	cosched_set_run(p, 500);
+	for (i = 0; i < ARRAY_SIZE(cases); i++) {
+		cl->overruns = cases[i].overruns;
+		cl->talks = cases[i].talks;
+		cl->trial.phase = cases[i].trial * COSCHED_TRIAL_SPREAD;
+		local_irq_disable();
+		cl->apart.reviewed = jiffies - cases[i].reviews * COSCHED_REVIEW_INTERVAL;
+		found = cosched_waiting_cpu(p, cpu);
+		local_irq_enable();
+		KUNIT_EXPECT_EQ_MSG(test, found == other, cases[i].fetches, "case %d", i);
+	}
+	cosched_cluster_put(cl);
+}
+
 /* Means of runs, half of which are forgotten each time. */
 static void cosched_test_review_runs(struct kunit *test)
 {
@@ -758,6 +803,7 @@ static struct kunit_case cosched_test_cases[] = {
 	KUNIT_CASE(cosched_test_go_apart),
 	KUNIT_CASE(cosched_test_judge_overrun),
 	KUNIT_CASE(cosched_test_count_overruns),
+	KUNIT_CASE(cosched_test_hands_off),
 	KUNIT_CASE(cosched_test_judge_dear),
 	KUNIT_CASE(cosched_test_forget_dear),
 	KUNIT_CASE(cosched_test_sample_run),
