@@ -938,10 +938,14 @@ static unsigned int cosched_nr_queued(struct rq *rq)
 	return max(nr, 0);
 }
 
-/* As sched_idle_cpu(), which reads another line first: few CPUs have any of the idle class. */
+/*
+ * As sched_idle_cpu(), which reads another line first: few CPUs have any of the idle class. Nor is
+ * there one on the way to @cpu, as in idle_cpu(): of those that are woken in a row each takes another.
+ */
 static bool cosched_only_idle_class(int cpu)
 {
-	return cfs_nr_idle_class(&cpu_rq(cpu)->cfs) && sched_idle_cpu(cpu);
+	return cfs_nr_idle_class(&cpu_rq(cpu)->cfs) && sched_idle_cpu(cpu) &&
+	       !READ_ONCE(cpu_rq(cpu)->ttwu_pending);
 }
 
 /*

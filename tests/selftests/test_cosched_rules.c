@@ -422,6 +422,59 @@ static void rule1_sched_idle_is_idle(const char *top)
 	REQUIRE(ru_share(g, &mark, &home) >= 97, "SCHED_IDLE threads keep a waker from home");
 }
 
+/* Of the wakeups in rounds 10 ms apart, those to a CPU to which another of the same round went. */
+static int placed_together(const struct ru_trace *t, const struct ru_gang *g, int *seen)
+{
+	int i, together = 0;
+	uint64_t last = 0;
+	cpu_set_t taken;
+
+	*seen = 0;
+	for (i = 0; i < t->n; i++) {
+		const struct ru_event *e = &t->event[i];
+
+		if (!ru_member(g, e->pid) || strcmp(e->name, "cosched_place"))
+			continue;
+		if (e->ns - last > 5 * MS)
+			CPU_ZERO(&taken);
+		last = e->ns;
+		++*seen;
+		together += CPU_ISSET(e->dst, &taken);
+		CPU_SET(e->dst, &taken);
+	}
+	return together;
+}
+
+/* But not once another is on the way there: those that are woken in a row get a CPU each. */
+static void rule1_sched_idle_one_each(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[1], first = ru_first(&home, 1), from = ru_first(&topo->llc[0], 1);
+	int i, seen, together, n = CPU_COUNT(&home);
+	struct ru_trace trace;
+	struct ru_gang *g;
+
+	ru_prefer(top, &home);
+	ru_gang(&(struct ru_gang_opts){
+		.n = n, .start = home, .one_each = true, .policy = SCHED_IDLE });
+	g = ru_gang(&(struct ru_gang_opts){
+		.n = n, .cg = top, .start = first, .busy_us = 100, .sleep_us = 3600 * 1000000u });
+	cs_sleep_ms(SETTLE_MS);
+	if (sched_setaffinity(0, sizeof(from), &from))
+		cs_fail("sched_setaffinity: %s", strerror(errno));
+	ru_allow(g, &topo->online);
+	ru_trace_start();
+	for (i = 0; i < 20; i++) {
+		ru_wake(g);
+		cs_sleep_ms(10);
+	}
+	ru_trace_stop(&trace);
+	together = placed_together(&trace, g, &seen);
+	cs_diag("%d wakeups, %d to a CPU that was another's", seen, together);
+	REQUIRE(seen >= 18 * n, "%d of %d wakeups were traced", seen, 20 * n);
+	REQUIRE(percent(together, seen) <= 5, "several are sent to a SCHED_IDLE CPU at once");
+}
+
 /* Rule 2: break rather than idle */
 
 static void rule2_spill_to_idle(const char *top)
@@ -2380,6 +2433,7 @@ int main(int argc, char **argv)
 		TEST(rule1_brief_not_to_busy_domain),
 		TEST(rule1_idle_core_before_sibling),
 		TEST(rule1_sched_idle_is_idle),
+		TEST(rule1_sched_idle_one_each),
 		TEST(rule2_spill_to_idle),
 		TEST(rule2_nearest_first),
 		TEST(rule2_not_for_a_moment),

@@ -64,6 +64,8 @@ func TestBadSuites(t *testing.T) {
 		{`"args": []`, `"args": [], "policies": ["cosched 0 1"]`, "weights"},
 		{`"args": []`, `"args": [], "policies": ["cosched 1 100 2"]`, "1 100 2"},
 		{`[0.5, 1]`, `[0]`, "transfer"},
+		{`"args": []`, `"args": [], "quantum": "1s"`, "quantum"},
+		{`"args": []`, `"args": [], "quantum": "10"`, "quantum"},
 		{`[1, 2]`, `[]`, "seeds"},
 		{`"about": "x"`, `"abbot": "x"`, "abbot"},
 	} {
@@ -78,7 +80,7 @@ func TestBadSuites(t *testing.T) {
 }
 
 const soundTopology = `{"about": "x", "seeds": [1], "rows": [{"name": "r", "about": "y", "preset": "cfs-talk",
-"clusters": 6, "set": {"cpu.weight": "1", "cpu.idle": "0"}, "set_all": {"cpuset.cpus": "0-7"}, "program": "soak", "args": ["--number", "6"]},
+"clusters": 6, "set": {"cpu.weight": "1", "cpu.idle": "0"}, "set_all": {"cpuset.cpus": "0-7"}, "set_each": [{}, {"cpu.idle": "1"}], "program": "soak", "args": ["--number", "6"]},
 {"name": "root", "about": "y", "preset": "cfs-talk", "clusters": 0, "program": "soak", "policies": ["none"], "args": []}]}`
 
 // Rows on a topology: what they may ask for.
@@ -97,6 +99,9 @@ func TestBadTopologySuites(t *testing.T) {
 		{`"cpu.weight"`, `"../cpu.weight"`, "../cpu.weight"},
 		{`"cpuset.cpus"`, `"cgroup.type"`, "cgroup.type"},
 		{`"0-7"`, `"0-7' 'x"`, "quotes"},
+		{`{"cpu.idle": "1"}`, `{"cpu.idle": "1\n0"}`, "quotes"},
+		{`{"cpu.idle": "1"}`, `{"cgroup.type": "1"}`, "cgroup.type"},
+		{`[{},`, `[{}, {}, {}, {}, {}, {},`, "set_each"},
 		{`"clusters": 6`, `"clusters": 65`, "65"},
 		{`"clusters": 6`, `"clusters": 0`, "no clusters"},
 		{`"clusters": 0`, `"clusters": 0, "set_all": {"cpu.weight": "1"}`, "no clusters"},
@@ -237,6 +242,10 @@ func TestTopologyScript(t *testing.T) {
 		if !strings.Contains(script, "exec soak --model --cgroup /sys/fs/cgroup/bench/w%d --clusters 6 --number 6\n") {
 			t.Errorf("%s: another command in\n%s", policy, script)
 		}
+	}
+	if script := r.script(four); strings.Count(script, "echo '1' > /sys/fs/cgroup/bench/w1/cpu.idle\n") != 1 ||
+		strings.Count(script, "echo '1' > ") != 1+6 || strings.Index(script, "w1/cpu.idle\n") > strings.Index(script, "echo '1' > /sys/fs/cgroup/bench/w1/cpu.idle\n") {
+		t.Errorf("not the second cluster's file, after those of each:\n%s", script)
 	}
 	top := r
 	top.Row.Root, top.Row.SetAll = true, nil

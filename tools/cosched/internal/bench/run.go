@@ -147,6 +147,9 @@ func (r Run) script(t vm.Topology) string {
 			fmt.Fprintf(&s, "echo threaded > %s/cgroup.type\n", dir)
 		}
 		set(dir, r.Row.Set)
+		if k < len(r.Row.SetEach) {
+			set(dir, r.Row.SetEach[k])
+		}
 		switch {
 		case r.Policy == "hard" || r.Policy == "pinned":
 			fmt.Fprintf(&s, "echo %s > %s/cpuset.cpus\n", home, dir)
@@ -197,7 +200,7 @@ func (r Row) home(t vm.Topology, cluster int) (cpus, nodes cosched.CPUs) {
 // controllers whose files the row sets.
 func (r Row) controllers() []string {
 	var list []string
-	for _, files := range []map[string]string{r.Set, r.SetAll} {
+	for _, files := range r.files() {
 		for file := range files {
 			name, _, _ := strings.Cut(file, ".")
 			list = append(list, name)
@@ -485,12 +488,16 @@ const runTimeout = 20 * time.Minute
 
 func (b *series) run(ctx context.Context, r Run, t vm.Topology, res *Result) error {
 	started := time.Now()
+	quantum, err := r.Row.quantum()
+	if err != nil {
+		return err
+	}
 	c := vm.Config{
 		Name:     "bench " + r.String(),
 		Kernel:   b.kernels[r.Kernel].Image,
 		Topology: t,
 		Cmdline:  []string{"quiet"},
-		Virtual:  &vm.VirtualTime{Seed: r.Seed},
+		Virtual:  &vm.VirtualTime{Seed: r.Seed, Quantum: quantum},
 		Programs: b.paths(r.Row),
 		Command:  []string{"sh", "-euc", res.Script},
 		Timeout:  runTimeout,
@@ -500,7 +507,6 @@ func (b *series) run(ctx context.Context, r Run, t vm.Topology, res *Result) err
 	}
 	var machine *lab.Machine
 	if r.Row.Model != "" {
-		var err error
 		if machine, err = lab.Attach(ctx, &c, res.Model, lab.Options{}); err != nil {
 			return err
 		}

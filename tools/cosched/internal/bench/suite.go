@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"cosched.io/cosched/internal/lab"
 	"cosched.io/cosched/internal/vm"
@@ -53,9 +54,11 @@ type Row struct {
 	// cluster K-1. 1 when 0.
 	Width int `json:"width,omitempty"`
 	// Set is what the files of each cluster's cgroup are set to, and SetAll those of the
-	// cgroup that all of them are in, with any policy: "cpu.weight": "1".
-	Set    map[string]string `json:"set,omitempty"`
-	SetAll map[string]string `json:"set_all,omitempty"`
+	// cgroup that all of them are in, with any policy: "cpu.weight": "1". SetEach is for the
+	// first, the second and so on, after Set.
+	Set     map[string]string   `json:"set,omitempty"`
+	SetAll  map[string]string   `json:"set_all,omitempty"`
+	SetEach []map[string]string `json:"set_each,omitempty"`
 	// Kernel is what files below /proc/sys/ and /sys/kernel/debug/ are set to before.
 	Kernel  map[string]string `json:"kernel,omitempty"`
 	Program string            `json:"program"` // of tests/workloads, which gets --cgroup and --model
@@ -79,6 +82,33 @@ type Row struct {
 	// Scatter draws from the seed which lines of memory share a set of L1: builds that differ
 	// in where their data is are compared by what they do.
 	Scatter bool `json:"scatter,omitempty"`
+	// Quantum is how far the clocks of CPUs may be apart, as a duration; QEMU's default, 10us, when
+	// empty. An interrupt of a CPU that computes comes late by some of that, of one that idles it does not.
+	Quantum string `json:"quantum,omitempty"`
+}
+
+// files that are set, each map of which is of one cgroup, or of several.
+func (r Row) files() []map[string]string {
+	all := append([]map[string]string{r.Set, r.SetAll}, r.SetEach...)
+	return slices.DeleteFunc(all, func(files map[string]string) bool { return len(files) == 0 })
+}
+
+// Limits of a row's quantum: each run is slower the shorter it is.
+const (
+	minQuantum = 20 * time.Nanosecond
+	maxQuantum = time.Millisecond
+)
+
+// quantum of a row, 0 for QEMU's default.
+func (r Row) quantum() (time.Duration, error) {
+	if r.Quantum == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(r.Quantum)
+	if err != nil || d < minQuantum || d > maxQuantum {
+		return 0, fmt.Errorf("quantum %q: a duration from %v to %v", r.Quantum, minQuantum, maxQuantum)
+	}
+	return d, nil
 }
 
 // Policy says how clusters are placed: "none"; "hard", by cpuset; "pinned", likewise, and
@@ -205,12 +235,15 @@ func (r Row) check() error {
 		return fmt.Errorf("homes of %d domains: width is 1 to 64", r.Width)
 	}
 	if r.Clusters == 0 {
-		if r.Host != "" || len(r.Set)+len(r.SetAll) > 0 {
+		if r.Host != "" || len(r.files()) > 0 {
 			return fmt.Errorf("no clusters: a program of the host, and files to set, need some")
 		}
 		if !slices.Equal(r.Policies, []Policy{"none"}) {
 			return fmt.Errorf("no clusters: there is nothing to place, so \"policies\": [\"none\"]")
 		}
+	}
+	if len(r.SetEach) > r.Clusters {
+		return fmt.Errorf("set_each has files of %d clusters, and there are %d", len(r.SetEach), r.Clusters)
 	}
 	if r.Root && (r.Clusters == 0 || r.Threads || len(r.SetAll) > 0) {
 		return fmt.Errorf("root is for clusters, and there is no cgroup of all of them then: no set_all, no threads")
@@ -240,7 +273,10 @@ func (r Row) check() error {
 	} else if _, err := lab.Find(r.Model); err != nil {
 		return err
 	}
-	for _, files := range []map[string]string{r.Set, r.SetAll} {
+	if _, err := r.quantum(); err != nil {
+		return err
+	}
+	for _, files := range r.files() {
 		for file, value := range files {
 			if !settable.MatchString(file) || strings.ContainsAny(value, "'\n") {
 				return fmt.Errorf("cannot set %q to %q: a file of the controller cpu, cpuset, memory or pids, and one line without quotes", file, value)
