@@ -2282,6 +2282,7 @@ int __cosched_can_migrate(struct task_struct *p, int src, int dst,
 	struct cosched_cluster *cl = p->cosched;
 	struct cosched_home *home;
 	bool from_home, to_home;
+	enum cosched_asker asker;
 	unsigned long load;
 	unsigned int nr;
 	bool may;
@@ -2316,9 +2317,12 @@ int __cosched_can_migrate(struct task_struct *p, int src, int dst,
 	 * weights mean it to stay at home. Which of those that run briefly may is
 	 * left to task_hot(): to pull tasks that wait for an instant behind one
 	 * another scatters their data.
+	 * The idle class takes what nobody else wants, and that is such moments.
 	 */
-	may = cosched_llc_cheaper(cl, home, cosched_asker(p), dst, &load, &nr) ||
-	      (idle == CPU_IDLE && cosched_idle_takes(p, cl, dst));
+	asker = cosched_asker(p);
+	may = cosched_llc_cheaper(cl, home, asker, dst, &load, &nr) ||
+	      (idle == CPU_IDLE && cosched_idle_takes(p, cl, dst)) ||
+	      (idle && asker == COSCHED_ASKER_IDLE_CLASS);
 	/*
 	 * A CPU of home should take it; for whatever reason that it does not. Asked last, as
 	 * that reads what all of home writes.
