@@ -940,7 +940,7 @@ static unsigned int cosched_nr_queued(struct rq *rq)
 
 /*
  * As sched_idle_cpu(), which reads another line first: few CPUs have any of the idle class. Nor is
- * there one on the way to @cpu, as in idle_cpu(): of those that are woken in a row each takes another.
+ * there one on the way to @cpu, as in idle_cpu(): those that are woken in a row get a CPU each.
  */
 static bool cosched_only_idle_class(int cpu)
 {
