@@ -109,7 +109,7 @@ bench-all: coslab ## the same with every suite: hours
 	@for suite in $(SUITES); do $(COSLAB) bench --suite $$suite --out out/bench/$$suite || exit; done
 
 .PHONY: lint
-lint: coslab ## check style and types: checkpatch, sparse, gofmt, vet, staticcheck, shellcheck
+lint: coslab ## check style and types: checkpatch, sparse, gofmt, vet, staticcheck, shellcheck, docutils
 	@$(COSLAB) lint
 
 .PHONY: matrix

@@ -15,7 +15,7 @@ go_oldest=21
 needs=(
 	"gcc gcc" "as binutils" "/usr/include/stdio.h libc6-dev" "make make" "flex flex" "bison bison" "bc bc" "perl perl"
 	"python3 python3" "rsync rsync" "xz xz-utils" "patch patch" "cpio cpio"
-	"ccache ccache" "quilt quilt" "sparse sparse" "shellcheck shellcheck"
+	"ccache ccache" "quilt quilt" "sparse sparse" "shellcheck shellcheck" "/usr/bin/rst2pseudoxml python3-docutils"
 	"qemu-system-x86_64 qemu-system-x86" "stress-ng stress-ng" "hackbench rt-tests"
 	"/bin/busybox busybox-static" "tmux tmux" "dbus-daemon dbus-daemon"
 	"/usr/include/libelf.h libelf-dev" "/usr/include/openssl/ssl.h libssl-dev"

@@ -14,7 +14,7 @@ import (
 )
 
 func init() {
-	register("lint", "check style and types: gofmt, vet, staticcheck, shellcheck, checkpatch, sparse", runLint)
+	register("lint", "check style and types: gofmt, vet, staticcheck, shellcheck, docutils, checkpatch, sparse", runLint)
 	register("matrix", "compile our files in every configuration of configs/matrix, without warnings", runMatrix)
 }
 

@@ -28,6 +28,7 @@ func Checks() []Check {
 		{"vet", vet},
 		{"staticcheck", staticcheck},
 		{"shellcheck", shellcheck},
+		{"docutils", docutils},
 		{"checkpatch-overlay", checkpatchOverlay},
 		{"checkpatch-patches", CheckPatches},
 		{"checkpatch-library", checkpatchLibrary},
@@ -91,6 +92,24 @@ func staticcheck(ctx context.Context, o kbuild.Options) error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// docutils finds what readers of Documentation/ would see as an error, such as a table that is none.
+func docutils(ctx context.Context, o kbuild.Options) error {
+	var errs []error
+	err := filepath.WalkDir(filepath.Join(o.Root, "Documentation"), func(path string, e fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".rst" {
+			return err
+		}
+		// Debian's, whatever Python comes first on the PATH.
+		_, err = run(ctx, o.Root, "/usr/bin/rst2pseudoxml", "--report=2", "--halt=2", path, os.DevNull)
+		errs = append(errs, err)
+		return nil
+	})
+	if err == nil && len(errs) == 0 {
+		err = errors.New("no .rst files in Documentation/")
+	}
+	return errors.Join(append(errs, err)...)
 }
 
 func shellcheck(ctx context.Context, o kbuild.Options) error {
