@@ -83,7 +83,7 @@ type Row struct {
 	// in where their data is are compared by what they do.
 	Scatter bool `json:"scatter,omitempty"`
 	// Quantum is how far the clocks of CPUs may be apart, as a duration; QEMU's default, 10us, when
-	// empty. An interrupt of a CPU that computes comes late by some of that, of one that idles it does not.
+	// empty. By as much interrupts of CPUs that compute may come early or late.
 	Quantum string `json:"quantum,omitempty"`
 }
 
