@@ -121,3 +121,13 @@ func TestRules(t *testing.T) {
 		})
 	})
 }
+
+// Rule 5 for the idle class: what computes uses all CPUs of two domains, of which the other's
+// cluster sleeps and runs briefly. Homes of two CPUs, as on paper, do not tell.
+func TestIdleClassSoaks(t *testing.T) {
+	for _, preset := range []string{"demo", "smt8", "cfs-talk"} {
+		forSeeds(t, preset, func(t *testing.T, seed uint64) {
+			placement(t, "soak", seed, vm.Config{Topology: topology(t, preset)})
+		})
+	}
+}

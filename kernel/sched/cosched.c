@@ -2317,13 +2317,14 @@ int __cosched_can_migrate(struct task_struct *p, int src, int dst,
 	 * weights mean it to stay at home. Which of those that run briefly may is
 	 * left to task_hot(): to pull tasks that wait for an instant behind one
 	 * another scatters their data.
-	 * Those of the idle class that compute take what nobody else wants, and that is such
-	 * moments. To who sleeps now and then the wait for its turn is not worth a move.
+	 * Those of the idle class that run for long at a time take what nobody else wants, and
+	 * that is such moments. Of others each soon has its turn. Not cosched_runs_on(): who
+	 * moves by a stopper sleeps until that has moved it.
 	 */
 	asker = cosched_asker(p);
 	may = cosched_llc_cheaper(cl, home, asker, dst, &load, &nr) ||
 	      (idle == CPU_IDLE && cosched_idle_takes(p, cl, dst)) ||
-	      (idle && asker == COSCHED_ASKER_IDLE_CLASS && cosched_runs_on(p));
+	      (idle && asker == COSCHED_ASKER_IDLE_CLASS && p->cosched_run > COSCHED_RUN_MAX / 2);
 	/*
 	 * A CPU of home should take it; for whatever reason that it does not. Asked last, as
 	 * that reads what all of home writes.

@@ -1302,42 +1302,6 @@ static void rule5_no_pull_to_busy(const char *top)
 	REQUIRE(moves < 20, "wakeup, return and balancer undo one another");
 }
 
-/*
- * The idle class does so for a moment, too: beside a cluster that sleeps and runs briefly, and has
- * the other domain as its home, its soakers use all of both.
- */
-static void rule5_idle_class_soaks(const char *top)
-{
-	const struct ru_topo *topo = ru_topo();
-	const cpu_set_t *home = topo->llc;
-	int n = CPU_COUNT(&home[0]) + CPU_COUNT(&home[1]);
-	char brief[512], batch[512];
-	struct ru_gang *g[2];
-	cpu_set_t both;
-	uint64_t from;
-	double idle;
-
-	CPU_OR(&both, &home[0], &home[1]);
-	cs_need_controller(top, "cpu");
-	cs_mkdir(brief, top, "brief");
-	ru_prefer(brief, &home[0]);
-	cs_mkdir(batch, top, "batch");
-	cs_write(batch, "cpu.idle", "1");
-	ru_prefer(batch, &home[1]);
-	g[0] = ru_gang(&(struct ru_gang_opts){ .n = CPU_COUNT(&home[0]) * 3 / 2, .cg = brief,
-		.start = home[0], .busy_us = 100, .sleep_us = 900, .log = true });
-	g[1] = ru_gang(&(struct ru_gang_opts){ .n = n, .cg = batch, .start = home[1],
-		.log = true });
-	ru_allow(g[0], &both);
-	ru_allow(g[1], &both);
-	cs_sleep_ms(SETTLE_MS);
-	from = ru_now();
-	cs_sleep_ms(300);
-	idle = ru_idle(g, 2, &both, from, ru_now());
-	ru_figure(idle, "%", "idle while tasks of the idle class wait at home");
-	REQUIRE(idle <= 1.2, "CPUs idle, and tasks of the idle class wait at home");
-}
-
 /* Rule 6: strays come home */
 
 static void rule6_stray_returns(const char *top)
@@ -2517,9 +2481,8 @@ int main(int argc, char **argv)
 		TEST(rule8_bandwidth),
 		TEST(rule8_core_cookies),
 		TEST(rule10_others_unaffected),
-		/* The last ones: groups compete from then on. */
+		/* The last one: groups compete from then on. */
 		TEST(rule3_before_strays_in_groups),
-		TEST(rule5_idle_class_soaks),
 	};
 	static const struct cs_program program = {
 		.about = "Tests the rules of placement, 1 to 8 and 10.",
