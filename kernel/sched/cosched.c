@@ -1438,8 +1438,8 @@ struct cosched_review {
 	u64	load;		/* of home, and of the cluster outside */
 	u64	capacity;	/* of home */
 	u64	room;		/* what others leave of the rest */
-	u32	nr_home;	/* tasks of the cluster that are runnable at home just now */
-	bool	mine;		/* these are one for half of home's CPUs */
+	u32	nr_own;		/* tasks of the cluster that are runnable anywhere just now */
+	bool	mine;		/* at home there is one for half of its CPUs */
 	bool	alone;		/* none of others is runnable anywhere */
 	u64	own;		/* load of the cluster, anywhere, */
 	u64	others;		/* and all other load */
@@ -1478,16 +1478,17 @@ static enum cosched_review_reason cosched_judge(const struct cosched_review *r, 
  *
  * Not by one review, unless no other task is runnable on any CPU: of two instances that begin
  * together one is the first, by some milliseconds, and would have spread over what the other,
- * of which one thread runs by then, needs next. Nor does the average decide then: those who wait
- * at home, and do not run briefly, are in it soon. One instance of 8 groups that began on half of
- * the machine, and went on there until its average said so, lost 5 ms.
+ * of which one thread runs by then, needs next. Nor do averages decide then, the cluster's or that
+ * of home: those who are runnable, and do not run briefly, are in them soon. One instance of 8
+ * groups that began on half of the machine, and went on there until its average said so, lost 5 ms;
+ * one of 1 group, half of it elsewhere by then, 2 %.
  *
  * Nor is one of a cluster whose tasks wake each other fetched, or sent, to a CPU that idles: it is
  * left to the balancer, as without a home. To keep all CPUs busy parts those who talk, too.
  */
 static bool cosched_judge_overrun(const struct cosched_review *r, u32 weights, bool before)
 {
-	u64 tasks = r->alone ? max(r->own, (u64)r->nr_home << SCHED_CAPACITY_SHIFT) : r->own;
+	u64 tasks = r->alone ? max(r->own, (u64)r->nr_own << SCHED_CAPACITY_SHIFT) : r->own;
 	u64 own = tasks * COSCHED_WEIGHT_ALLOWED * (weights >> 16);
 	u64 total = r->total * COSCHED_WEIGHT_PREFERRED * (weights & 0xffff);
 
@@ -1540,13 +1541,13 @@ static unsigned long cosched_own_load(struct cosched_cluster *cl, const struct c
 	return own;
 }
 
-/* How many tasks of @cl are runnable at home just now. */
-static unsigned int cosched_nr_at_home(struct cosched_cluster *cl, struct cosched_home *home)
+/* How many tasks of @cl are runnable on @span just now. */
+static unsigned int cosched_nr_on(struct cosched_cluster *cl, const struct cpumask *span)
 {
 	unsigned int nr = 0;
 	int cpu;
 
-	for_each_cpu(cpu, home_mask(home))
+	for_each_cpu_and(cpu, span, to_cpumask(cl->active))
 		nr += READ_ONCE(per_cpu_ptr(cl->cpu, cpu)->nr_runnable);
 	return nr;
 }
@@ -1564,8 +1565,8 @@ static void cosched_review_load(struct task_struct *p, struct cosched_cluster *c
 	r->room = 0;
 	r->own = cosched_own_load(cl, home_mask(home), home, true);
 	r->alone = false;
-	r->nr_home = cosched_nr_at_home(cl, home);
-	r->mine = 2 * r->nr_home >= home->nr;
+	r->nr_own = cosched_nr_on(cl, cpu_online_mask);
+	r->mine = 2 * cosched_nr_on(cl, home_mask(home)) >= home->nr;
 	r->total = r->capacity;
 	for_each_cpu(llc, &cosched_llcs) {
 		unsigned long load, own;
@@ -1837,12 +1838,12 @@ static void cosched_review(struct task_struct *p, struct cosched_cluster *cl,
 	/* What it was longer ago than it lasts does not count. */
 	overruns = stale ? 0 : cl->overruns;
 	/*
-	 * All CPUs are looked at only for one that has more to do than these can, or more waiting
-	 * at home, and not for an instant. In groups within groups the averages of run queues may
+	 * All CPUs are looked at only for one that has more to do than these can, or more that is
+	 * runnable, and not for an instant. In groups within groups the averages of run queues may
 	 * be half of what there is: count, too.
 	 */
 	if (r.own > r.total ||
-	    (!cosched_runs_briefly(p) && (u64)r.nr_home << SCHED_CAPACITY_SHIFT > r.total)) {
+	    (!cosched_runs_briefly(p) && (u64)r.nr_own << SCHED_CAPACITY_SHIFT > r.total)) {
 		unsigned int nr = cosched_nr_others(cl);
 
 		r.alone = !nr;
@@ -2186,8 +2187,11 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 		goto out;
 	}
 
-	/* Home is full just now, if not on average: see "Bursts". */
-	if (brief)
+	/*
+	 * Home is full just now, if not on average: see "Bursts" and, for one that does not run
+	 * briefly and would be the third to wait, "Overrun".
+	 */
+	if (brief || (wakeup && cosched_nr_queued(cpu_rq(target)) > COSCHED_WARM_QUEUE))
 		cosched_review(p, cl, home);
 
 	/* To wait for one of its own, briefly, costs less than to leave the data. */

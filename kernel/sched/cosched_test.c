@@ -524,14 +524,14 @@ static void cosched_test_count_overruns(struct kunit *test)
 		u32 own;	/* tasks */
 		u8 want;
 		bool alone;
-		u32 nr_home;
+		u32 nr_own;
 	} reviews[] = {
 		/* Less than it takes to begin with is enough to go on, but not to begin again. */
 		{ 19, 1 }, { 17, 0 }, { 19, 1 }, { 19, 2 }, { 17, 2 }, { 64, 2 },
 		{ 16, 0 }, { 17, 0 },
 		{ 17, 0, true }, { 19, 2, true }, { 17, 2, true }, { 16, 0, true },
 		{ 19, 1 }, { 19, 2, true },
-		/* Those who wait at home now count where nobody else is. */
+		/* Those who are runnable now count where nobody else is. */
 		{ 4, 0, false, 64 }, { 4, 0, true, 18 }, { 4, 2, true, 19 }, { 4, 2, true, 17 },
 		{ 4, 0, true, 16 }, { 4, 2, true, 64 }, { 4, 0, false, 64 },
 	};
@@ -541,7 +541,7 @@ static void cosched_test_count_overruns(struct kunit *test)
 	for (i = 0; i < ARRAY_SIZE(reviews); i++) {
 		r.own = reviews[i].own * SCHED_CAPACITY_SCALE;
 		r.alone = reviews[i].alone;
-		r.nr_home = reviews[i].nr_home;
+		r.nr_own = reviews[i].nr_own;
 		overruns = cosched_count_overruns(&r, weights, overruns);
 		KUNIT_EXPECT_EQ_MSG(test, overruns, reviews[i].want, "review %d", i);
 	}

@@ -2001,23 +2001,30 @@ static double ms_until_overrun(const char *top, int n)
 }
 
 /*
- * Who has the machine for itself need not wait for averages: more wait at home than all CPUs can run.
- * A kernel thread that happens to be runnable at a review makes it wait for the next one.
+ * Who has the machine for itself need not wait for averages: more are runnable than all CPUs can
+ * run. Of few, those at home are not that many once some have left. A kernel thread that happens to
+ * be runnable at a review makes it wait for the next one.
  */
 static void rule3_overrun_at_once(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
-	int i, soon = 0, rounds = 5, n = topo->nr_cpus * 5 / 2;
+	/* Their average is 9/8 for each CPU after 28 and 64 ms. */
+	const int pairs[] = { topo->nr_cpus * 5 / 2, topo->nr_cpus * 3 / 2 };
+	int i, j;
 
 	ru_prefer(top, &topo->llc[0]);
-	for (i = 0; i < rounds; i++) {
-		double ms = ms_until_overrun(top, n);
+	for (i = 0; i < 2; i++) {
+		int soon = 0, rounds = 5;
 
-		cs_diag("%d pairs: all of the machine is home %.1f ms after they began", n, ms);
-		/* Of so many the average is 9/8 for each CPU after 28 ms. */
-		soon += ms < 25;
+		for (j = 0; j < rounds; j++) {
+			double ms = ms_until_overrun(top, pairs[i]);
+
+			cs_diag("%d pairs: all of the machine is home %.1f ms after they began",
+				pairs[i], ms);
+			soon += ms < 25;
+		}
+		REQUIRE(soon > rounds / 2, "%d pairs: the cluster waits for its average", pairs[i]);
 	}
-	REQUIRE(soon > rounds / 2, "the cluster waits for its average");
 }
 
 /*
