@@ -2323,7 +2323,7 @@ int __cosched_can_migrate(struct task_struct *p, int src, int dst,
 	 * another scatters their data.
 	 * Those of the idle class that run for long at a time take what nobody else wants, and
 	 * that is such moments. Of others each soon has its turn. Not cosched_runs_on(): who
-	 * moves by a stopper sleeps until that has moved it.
+	 * changes places may sleep until the stoppers of both CPUs have done so.
 	 */
 	asker = cosched_asker(p);
 	may = cosched_llc_cheaper(cl, home, asker, dst, &load, &nr) ||

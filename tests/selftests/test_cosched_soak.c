@@ -8,8 +8,8 @@
 #include "rules_util.h"
 
 /*
- * An idle CPU may have one of the idle class for a moment, too: beside a cluster that sleeps and runs briefly, and has
- * the other domain as its home, its soakers use all of both.
+ * An idle CPU may have one of the idle class for a moment, too: beside a cluster that sleeps and
+ * runs briefly, and has the other domain as its home, its soakers use all of both.
  */
 static void idle_class_soaks(const char *top)
 {
