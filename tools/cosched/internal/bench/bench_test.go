@@ -46,8 +46,8 @@ func TestBadSuites(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Two seeds and costs; none and hard on both kernels, cosched on one that has it.
-	if n := len(s.Runs()); n != 2*2*5 {
+	// Two seeds and costs; none and hard on both kernels, cosched and auto on one that has it.
+	if n := len(s.Runs()); n != 2*2*6 {
 		t.Errorf("%d runs", n)
 	}
 	for _, test := range []struct{ from, to, says string }{
@@ -134,7 +134,7 @@ func TestOnly(t *testing.T) {
 	if len(one.Runs()) != 2 {
 		t.Errorf("%d runs are left", len(one.Runs()))
 	}
-	if len(s.Rows[0].Policies) != 3 {
+	if len(s.Rows[0].Policies) != 4 {
 		t.Error("the suite itself has changed")
 	}
 	if _, err := s.Only([]string{"q"}, nil, nil); err == nil {

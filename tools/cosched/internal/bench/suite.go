@@ -117,7 +117,7 @@ func (r Row) quantum() (time.Duration, error) {
 type Policy string
 
 // DefaultPolicies are those of a row that names none.
-var DefaultPolicies = []Policy{"none", "hard", "cosched"}
+var DefaultPolicies = []Policy{"none", "hard", "cosched", "auto"}
 
 // weights of a policy, if it sets them.
 func (p Policy) weights() string {
