@@ -73,6 +73,7 @@ struct cosched_automatic {
 	bool				turn;		/* its home is chosen this time */
 	bool				light;		/* is batch, as it weighs little */
 	bool				batch;		/* its tasks are */
+	bool				alone;		/* choice.alone at the last look */
 	u32				normal;		/* mean number of those that are not */
 	u32				limit;		/* CPU time that it is allowed */
 	u32				bursts;		/* the demand when they were seen, or 0 */
@@ -794,6 +795,10 @@ static void cosched_auto_update(bool sampling, struct cosched_css *but)
 	list_for_each_entry(a, &turn, choice.node) {
 		struct cosched_css *cs = a->cs;
 
+		/* What changes between two looks makes neither of them. */
+		if (sampling)
+			a->alone = a->choice.alone;
+		a->choice.alone = a->alone;
 		cosched_auto_mask(s, a, &cosched_auto_scratch);
 		if (!cpumask_equal(&cosched_auto_scratch, cs->asked)) {
 			cosched_auto_trace(s, a, cosched_auto_domains(s, a), &cosched_auto_scratch);

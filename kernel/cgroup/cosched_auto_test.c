@@ -58,6 +58,7 @@ static struct cosched_auto *test_cluster(struct auto_test *t, u32 demand, u64 ho
 	a->demand = demand;
 	a->own = demand;
 	a->home = home;
+	a->alone = true;
 	return a;
 }
 
@@ -78,14 +79,17 @@ static int test_choose(struct auto_test *t)
 	return moved;
 }
 
-/* Until nothing moves any more; how many choices that took, at most @max. */
+/*
+ * Until nothing moves any more, at two looks, as one step takes two; how many choices that took,
+ * at most @max.
+ */
 static int test_settle(struct auto_test *t, int max)
 {
-	int n = 0;
+	int n, still = 0;
 
-	while (n < max && test_choose(t))
-		n++;
-	return n;
+	for (n = 0; n < max && still < 2; n++)
+		still = test_choose(t) ? 0 : still + 1;
+	return still < 2 ? max : n - 2;
 }
 
 /* Demands in tenths of a CPU, homes as bit masks of domains. */
@@ -175,6 +179,43 @@ static void cosched_auto_test_situations(struct kunit *test)
 					    "%s: cluster %d", cases[c].what, i);
 		KUNIT_EXPECT_EQ_MSG(test, test_choose(t), 0, "%s: moves on", cases[c].what);
 	}
+}
+
+/*
+ * All there is, by two looks that find it needed. A second cluster that is seen at the second has
+ * its domain left, and one that goes again begins this anew.
+ */
+static void cosched_auto_test_two_looks(struct kunit *test)
+{
+	struct auto_test *t = test_alloc(test);
+	struct cosched_auto *a, *b;
+
+	test_machine(t, 2, 4, 2);
+	a = test_cluster(t, 160 * ONE / 10, 1);
+	b = test_cluster(t, 0, 2);
+	a->alone = false;
+	KUNIT_EXPECT_EQ(test, test_choose(t), 0);
+	KUNIT_EXPECT_TRUE(test, a->alone);
+	KUNIT_EXPECT_FALSE(test, b->alone);
+
+	b->demand = 160 * ONE / 10;
+	b->own = b->demand;
+	KUNIT_EXPECT_EQ(test, test_choose(t), 0);
+	KUNIT_EXPECT_FALSE(test, a->alone);
+
+	b->demand = 0;
+	b->own = 0;
+	KUNIT_EXPECT_EQ(test, test_choose(t), 0);
+	KUNIT_EXPECT_EQ(test, test_choose(t), 1);
+	KUNIT_EXPECT_EQ(test, a->home, 3);
+
+	/* Bursts do not last that long. */
+	test_machine(t, 2, 4, 2);
+	a = test_cluster(t, 12 * ONE / 10, 1);
+	a->alone = false;
+	a->bursts = true;
+	KUNIT_EXPECT_EQ(test, test_choose(t), 1);
+	KUNIT_EXPECT_EQ(test, a->home, 3);
 }
 
 /* Domains that differ, and clusters in homes of others: capacities and demands in CPUs. */
@@ -485,6 +526,7 @@ static void cosched_auto_test_any(struct kunit *test)
 		for (i = 0; i < t->nr; i++) {
 			KUNIT_EXPECT_NE_MSG(test, t->cluster[i].home, 0, "%d: empty", n);
 			swap(t->kept[i].home, t->cluster[i].home);
+			t->cluster[i].alone = t->kept[i].alone;
 		}
 		test_choose(t);
 		for (i = 0; i < t->nr; i++)
@@ -621,6 +663,7 @@ static void cosched_auto_test_small_change(struct kunit *test)
 
 static struct kunit_case cosched_auto_test_cases[] = {
 	KUNIT_CASE(cosched_auto_test_situations),
+	KUNIT_CASE(cosched_auto_test_two_looks),
 	KUNIT_CASE(cosched_auto_test_exchange),
 	KUNIT_CASE(cosched_auto_test_fitting),
 	KUNIT_CASE(cosched_auto_test_distances),
