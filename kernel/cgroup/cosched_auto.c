@@ -35,7 +35,7 @@
  * share data are 7 % better off with a home of one, and those that share none
  * lose 1 %. Nor by one look: of two that begin together one is the first, and a look in the
  * milliseconds between finds the machine its own. The other had to do with what it left of its
- * domain until the next look, and one of two instances of hackbench took 15 % longer. Nothing is
+ * domain until the next look, and two instances of hackbench took 7 % longer. Nothing is
  * lost by waiting, as such a cluster has all of the machine before: see "Overrun" in
  * kernel/sched/cosched.c.
  *
