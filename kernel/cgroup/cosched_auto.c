@@ -145,7 +145,7 @@ struct auto_look {
 	u32				demand, due, total;
 	u32				burst;	/* due where its tasks wake up together, or 0 */
 	bool				bursts;	/* which is what .due is now */
-	bool				alone;	/* cosched_auto::alone, of the look before */
+	bool				alone;	/* cosched_auto::alone: it did at the look before */
 	u32				cost;	/* of a large one that stays at its home, or 0 */
 };
 

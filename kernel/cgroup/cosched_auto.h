@@ -42,7 +42,7 @@ struct cosched_auto {
 	u32		own;			/* without them: what it adds to its home's load */
 	bool		batch;			/* takes what others leave */
 	bool		bursts;			/* its tasks wake up together */
-	bool		alone;			/* it needs all there is: at the look before, then now */
+	bool		alone;			/* needs all there is; did at the look before */
 	/* Where its CPUs are that it may use; NULL: all of them. */
 	const u32	*room;
 	/* How far its memory is, as (distance - 10) / 10 * 1024; NULL: unknown. */
