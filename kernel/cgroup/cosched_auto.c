@@ -35,8 +35,8 @@
  * share data are 7 % better off with a home of one, and those that share none
  * lose 1 %. Nor by one look: of two that begin together one is the first, and a look in the
  * milliseconds between finds the machine its own. The other had to do with what it left of its
- * domain until the next look, and two instances of hackbench took 7 % longer. Nothing is
- * lost by waiting, as such a cluster has all of the machine before: see "Overrun" in
+ * domain until the next look, and two instances of hackbench took 7 % longer. Who
+ * waits for the second look and overruns the machine has all of it before: see "Overrun" in
  * kernel/sched/cosched.c.
  *
  * A cluster whose tasks run briefly, wake up together and wait for each other, although they
