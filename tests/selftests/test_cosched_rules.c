@@ -359,6 +359,73 @@ static void rule1_brief_not_to_busy_domain(const char *top)
 		"wakeups of one that runs briefly go to a domain of home of which half is busy");
 }
 
+/* Did a worker of @g run on @cpu at any time from @from to @to? */
+static bool ran_on(const struct ru_gang *g, int cpu, uint64_t from, uint64_t to)
+{
+	int i, k;
+
+	for (i = 0; i < g->n; i++) {
+		for (k = 0; k < g->w[i].nr_intervals; k++) {
+			const struct ru_interval *v = &g->w[i].interval[k];
+
+			if (v->cpu == cpu && v->from <= to && v->to >= from)
+				return true;
+		}
+	}
+	return false;
+}
+
+/* From the end of a run until a CPU is idle for others, and from a wakeup until it is not. */
+#define SWITCH_NS	(60 * 1000ull)
+
+/*
+ * All CPUs but one are busy, of home and elsewhere, and that one is every now and then for less
+ * than a tick: as soon as it idles a wakeup finds it, also if many before that found none.
+ */
+static void rule1_idle_again(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	const cpu_set_t *home = &topo->llc[0];
+	cpu_set_t last = ru_one(ru_nth(home, CPU_COUNT(home) - 1)), others = outside_of(&last);
+	int i, cpu = ru_nth(&last, 0), idle = 0, busy = 0, found = 0;
+	struct ru_gang *g, *now_and_then;
+	struct ru_trace trace;
+	uint64_t placed = 0;
+
+	keep_off(&last);
+	ru_prefer(top, home);
+	g = ru_gang(&(struct ru_gang_opts){
+		.n = 8, .cg = top, .start = *home, .busy_us = 30, .sleep_us = 300, .log = true });
+	block(&others, 1);
+	now_and_then = ru_gang(&(struct ru_gang_opts){
+		.n = 1, .start = last, .one_each = true, .busy_us = 400, .sleep_us = 400,
+		.log = true });
+	cs_sleep_ms(SETTLE_MS);
+	ru_trace_start();
+	cs_sleep_ms(400);
+	ru_trace_stop(&trace);
+	for (i = 0; i < trace.n; i++) {
+		const struct ru_event *e = &trace.event[i];
+
+		if (!ru_member(g, e->pid) || strcmp(e->name, "cosched_place"))
+			continue;
+		if (ran_on(now_and_then, cpu, e->ns, e->ns)) {
+			busy++;
+		} else if (e->ns > placed + SWITCH_NS &&
+			   !ran_on(now_and_then, cpu, e->ns - SWITCH_NS, e->ns) &&
+			   !ran_on(g, cpu, e->ns - SWITCH_NS, e->ns)) {
+			idle++;
+			found += e->dst == cpu;
+		}
+		if (e->dst == cpu)
+			placed = e->ns;
+	}
+	cs_diag("%d wakeups while no CPU of home idled; while one did %d, %d of them to it", busy, idle,
+		found);
+	REQUIRE(busy >= 50 && idle >= 30, "too few wakeups");
+	REQUIRE(percent(found, idle) >= 95, "wakeups miss a CPU of home that idles again");
+}
+
 static void rule1_idle_core_before_sibling(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
@@ -2438,6 +2505,7 @@ int main(int argc, char **argv)
 		TEST(rule1_neighbours_first),
 		TEST(rule1_brief_to_idle_domain),
 		TEST(rule1_brief_not_to_busy_domain),
+		TEST(rule1_idle_again),
 		TEST(rule1_idle_core_before_sibling),
 		TEST(rule1_sched_idle_is_idle),
 		TEST(rule1_sched_idle_one_each),
