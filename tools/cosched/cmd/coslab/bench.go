@@ -26,7 +26,8 @@ placement and each seed, and prints a table. What ran before is taken from the c
 was cut off goes on where it was.
 
 Policies: none; hard, each cluster bound to an LLC domain by its cpuset; cosched, the
-same by cosched.cpus_preferred, "cosched 1 100" with other weights; auto, the kernel chooses.
+same by cosched.cpus_preferred, "cosched 1 100" with other weights; hard+cosched, both, to see what
+the controller costs; auto, the kernel chooses.
 
   coslab bench --suite quick --out /tmp/quick
   coslab bench --suite standard --row 2x8 --policy none --policy "cosched 4 1000" --seed 7

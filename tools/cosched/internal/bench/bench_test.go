@@ -227,6 +227,10 @@ func TestTopologyScript(t *testing.T) {
 	}
 	for policy, says := range map[Policy][]string{
 		"none": {}, "hard": {"echo 4-7 > /sys/fs/cgroup/bench/w5/cpuset.cpus"},
+		"hard+cosched": {
+			"echo 4-7 > /sys/fs/cgroup/bench/w5/cpuset.cpus",
+			"echo 4-7 > /sys/fs/cgroup/bench/w5/cosched.cpus_preferred", "+cpuset +cpu +cosched",
+		},
 		"cosched": {"echo 12-15 > /sys/fs/cgroup/bench/w3/cosched.cpus_preferred", "+cpuset +cpu +cosched"},
 	} {
 		r.Policy = policy

@@ -150,13 +150,13 @@ func (r Run) script(t vm.Topology) string {
 		if k < len(r.Row.SetEach) {
 			set(dir, r.Row.SetEach[k])
 		}
-		switch {
-		case r.Policy == "hard" || r.Policy == "pinned":
+		if r.Policy.binds() {
 			fmt.Fprintf(&s, "echo %s > %s/cpuset.cpus\n", home, dir)
 			if r.Policy == "pinned" {
 				fmt.Fprintf(&s, "echo %s > %s/cpuset.mems\n", nodes, dir)
 			}
-		case r.Policy.usesCosched():
+		}
+		if r.Policy.usesCosched() {
 			if r.Policy == "auto" {
 				home = "auto"
 			}

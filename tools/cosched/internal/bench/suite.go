@@ -113,7 +113,8 @@ func (r Row) quantum() (time.Duration, error) {
 
 // Policy says how clusters are placed: "none"; "hard", by cpuset; "pinned", likewise, and
 // their memory; "cosched", by cosched.cpus_preferred, with "cosched PREFERRED ALLOWED" by
-// cosched.weights too; "auto", by the kernel.
+// cosched.weights too; "hard+cosched", by both, where cosched works and changes nothing;
+// "auto", by the kernel.
 type Policy string
 
 // DefaultPolicies are those of a row that names none.
@@ -125,10 +126,14 @@ func (p Policy) weights() string {
 	return w
 }
 
-func (p Policy) usesCosched() bool { return p == "auto" || strings.HasPrefix(string(p), "cosched") }
+func (p Policy) usesCosched() bool {
+	return p == "auto" || p == "hard+cosched" || strings.HasPrefix(string(p), "cosched")
+}
+
+func (p Policy) binds() bool { return p == "hard" || p == "pinned" || p == "hard+cosched" }
 
 func (p Policy) check() error {
-	if slices.Contains([]Policy{"none", "hard", "pinned", "cosched", "auto"}, p) {
+	if slices.Contains([]Policy{"none", "hard", "pinned", "hard+cosched", "cosched", "auto"}, p) {
 		return nil
 	}
 	f := strings.Fields(string(p))
@@ -140,7 +145,7 @@ func (p Policy) check() error {
 		}
 		return nil
 	}
-	return fmt.Errorf("no policy %q (there are none, hard, pinned, cosched, cosched PREFERRED ALLOWED, and auto)", p)
+	return fmt.Errorf("no policy %q (there are none, hard, pinned, hard+cosched, cosched, cosched PREFERRED ALLOWED, and auto)", p)
 }
 
 //go:embed suites/*.json
