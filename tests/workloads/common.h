@@ -186,6 +186,36 @@ static inline void begin_measuring(bool model, long warmup_ms)
 		model_begin();
 }
 
+/*
+ * When operations count: those that begin in it.  Each worker looks at its clock and counts its
+ * own; who set it may get a CPU late, when others have gone on, and would count these, too.
+ */
+struct window {
+	uint64_t start_ns, end_ns;
+};
+
+static inline void no_window(volatile struct window *w)
+{
+	w->start_ns = w->end_ns = UINT64_MAX;
+}
+
+/* As begin_measuring(); known to all before it begins, so a moment ahead without a warmup. */
+static inline void begin_window(volatile struct window *w, bool model, long warmup_ms,
+				long duration_ms)
+{
+	uint64_t t, start_ns;
+
+	if (model)
+		model_on();
+	start_ns = now_ns() + (warmup_ms ? warmup_ms : 1) * 1000000ull;
+	w->start_ns = start_ns;
+	w->end_ns = start_ns + duration_ms * 1000000ull;
+	while ((t = now_ns()) < start_ns)
+		sleep_ns(start_ns - t);
+	if (model)
+		model_begin();
+}
+
 static inline void end_measuring(bool model)
 {
 	if (model) {

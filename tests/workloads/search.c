@@ -37,8 +37,8 @@ struct worker {
 } __attribute__((aligned(64)));
 
 struct shared {
+	struct window window;
 	uint32_t running;
-	bool stop;
 };
 
 static long instances = 2, workers = 2, kib = 3072, chunk_kib = 4, local = 4, busy_us = 2000, pause_us = 500;
@@ -68,21 +68,24 @@ static void *work(void *arg)
 
 	model_cluster(w->instance);
 	__atomic_add_fetch(&shared->running, 1, __ATOMIC_RELEASE);
-	while (!shared->stop) {
-		uint64_t t = now_ns();
+	for (;;) {
+		uint64_t t = now_ns(), ops;
 		long nr = next_random(&seed) % chunks;
 
 		if (busy_us && t - slept >= busy_us * 1000ull) {
 			sleep_ns(jitter(pause_us * 1000, &seed));
-			slept = now_ns();
+			slept = t = now_ns();
 		}
+		if (t >= shared->window.end_ns)
+			return NULL;
 		/* What is found is used, so that it is searched for. */
-		w->ops += 1 + (search(records[w->instance] + nr * chunk_kib * 128, UINT64_MAX) > 0);
+		ops = 1 + (search(records[w->instance] + nr * chunk_kib * 128, UINT64_MAX) > 0);
+		if (t >= shared->window.start_ns)
+			w->ops += ops;
 		for (long i = 0; i < local; i++)
 			work_unit();
 		cpu_pause();
 	}
-	return NULL;
 }
 
 static void start_instance(unsigned int nr)
@@ -130,7 +133,7 @@ int main(int argc, char **argv)
 		{ "help", no_argument, NULL, 'h' },
 		{ }
 	};
-	uint64_t start_ns, elapsed, counted;
+	uint64_t t;
 	int c;
 
 	while ((c = getopt_long(argc, argv, "w:n:k:c:l:b:s:W:t:g:mh", options, NULL)) != -1) {
@@ -155,6 +158,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	shared = shared_alloc(sizeof(*shared));
+	no_window(&shared->window);
 	all = shared_alloc(instances * workers * sizeof(*all));
 	records = calloc(instances, sizeof(*records));
 	if (!records)
@@ -168,16 +172,12 @@ int main(int argc, char **argv)
 		start_instance(i);
 	}
 	wait_for_workers(&shared->running, instances * workers);
-	begin_measuring(model, warmup_ms);
-	start_ns = now_ns();
-	counted = total();
-	sleep_ns(duration_ms * 1000000ull);
-	counted = total() - counted;
-	elapsed = now_ns() - start_ns;
+	begin_window(&shared->window, model, warmup_ms, duration_ms);
+	while ((t = now_ns()) < shared->window.end_ns)
+		sleep_ns(shared->window.end_ns - t);
 	end_measuring(model);
-	shared->stop = true;
 	while (wait(NULL) > 0)
 		;
-	printf("result ops_per_sec %.1f\n", counted * 1e9 / elapsed);
+	printf("result ops_per_sec %.1f\n", total() * 1e3 / duration_ms);
 	return 0;
 }

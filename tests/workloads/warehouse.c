@@ -45,8 +45,7 @@ struct worker {
 	unsigned int warehouse, nr;
 	pid_t pid;
 	pthread_t thread;
-	uint64_t ops, ops_before;	/* in all, and before they counted */
-	uint64_t ops_on[MAX_CPUS];
+	uint64_t ops, ops_on[MAX_CPUS];
 } __attribute__((aligned(64)));
 
 struct warehouse {
@@ -58,7 +57,7 @@ struct warehouse {
 
 /* Where the workers are started, counted and stopped, in memory that all share. */
 struct shared {
-	uint64_t end_ns;
+	struct window window;
 	uint32_t running;
 };
 
@@ -140,13 +139,15 @@ static void *work(void *arg)
 		uint64_t t = now_ns();
 		int cpu = sched_getcpu();
 
-		if (t >= shared->end_ns)
-			return NULL;
 		if (busy_us && t - slept >= busy_us * 1000ull) {
 			sleep_ns(jitter(pause_us * 1000, &seed));
-			slept = now_ns();
+			slept = t = now_ns();
 		}
+		if (t >= shared->window.end_ns)
+			return NULL;
 		operation(w, &seed);
+		if (t < shared->window.start_ns)
+			continue;
 		w->ops++;
 		if (cpu >= 0 && cpu < MAX_CPUS)
 			w->ops_on[cpu]++;
@@ -205,7 +206,7 @@ static void start_threads(void)
 	}
 }
 
-/* Since they counted: @elapsed_ns. */
+/* Of the first @elapsed_ns of the window. */
 static uint64_t report(uint64_t elapsed_ns)
 {
 	uint64_t total = 0;
@@ -216,7 +217,7 @@ static uint64_t report(uint64_t elapsed_ns)
 		for (long i = first_worker[h]; i < first_worker[h + 1]; i++) {
 			struct worker *w = &all[i];
 
-			ops += w->ops - w->ops_before;
+			ops += w->ops;
 			for (int cpu = 0; cpu < MAX_CPUS; cpu++)
 				if (llc_of[cpu] >= 0)
 					per_llc[llc_of[cpu]] += w->ops_on[cpu];
@@ -306,7 +307,7 @@ int main(int argc, char **argv)
 		{ "help", no_argument, NULL, 'h' },
 		{ }
 	};
-	uint64_t start_ns, end_ns, elapsed, counted = 0;
+	uint64_t t, start_ns, end_ns;
 	int c;
 
 	while ((c = getopt_long(argc, argv, "w:n:p1r:u:l:k:b:s:W:t:i:g:mh", options, NULL)) != -1) {
@@ -341,36 +342,26 @@ int main(int argc, char **argv)
 	build_warehouses();
 	place_workers();
 	shared = shared_alloc(sizeof(*shared));
-	shared->end_ns = UINT64_MAX;
+	no_window(&shared->window);
 	if (one_process)
 		start_threads();
 	for (long h = 0; h < warehouses && !one_process; h++)
 		start_warehouse(h);
 	wait_for_workers(&shared->running, nr_workers);
-	begin_measuring(model, warmup_ms);
-	for (long i = 0; i < nr_workers; i++) {
-		all[i].ops_before = all[i].ops;
-		for (int cpu = 0; warmup_ms && cpu < MAX_CPUS; cpu++)
-			all[i].ops_on[cpu] = 0;
-	}
-	start_ns = now_ns();
-	end_ns = start_ns + duration_ms * 1000000ull;
+	begin_window(&shared->window, model, warmup_ms, duration_ms);
+	start_ns = shared->window.start_ns;
+	end_ns = shared->window.end_ns;
 	while (interval_ms && now_ns() + interval_ms * 1000000ull < end_ns) {
 		sleep_ns(interval_ms * 1000000ull);
 		report(now_ns() - start_ns);
 	}
-	if (now_ns() < end_ns)
-		sleep_ns(end_ns - now_ns());
-	elapsed = now_ns() - start_ns;
-	for (long i = 0; i < nr_workers; i++)
-		counted += all[i].ops - all[i].ops_before;
+	while ((t = now_ns()) < end_ns)
+		sleep_ns(end_ns - t);
 	end_measuring(model);
-	shared->end_ns = 0;
 	for (long i = 0; one_process && i < nr_workers; i++)
 		pthread_join(all[i].thread, NULL);
 	while (wait(NULL) > 0)
 		;
-	report(now_ns() - start_ns);
-	printf("result ops_per_sec %.1f\n", counted * 1e9 / elapsed);
+	printf("result ops_per_sec %.1f\n", report(end_ns - start_ns) * 1e9 / (end_ns - start_ns));
 	return 0;
 }
