@@ -386,8 +386,8 @@ static void rule1_idle_again(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
 	const cpu_set_t *home = &topo->llc[0];
-	cpu_set_t last = ru_one(ru_nth(home, CPU_COUNT(home) - 1)), others = outside_of(&last);
-	int i, cpu = ru_nth(&last, 0), idle = 0, busy = 0, found = 0;
+	int i, cpu = ru_nth(home, CPU_COUNT(home) - 1), idle = 0, busy = 0, found = 0;
+	cpu_set_t last = ru_one(cpu), others = outside_of(&last);
 	struct ru_gang *g, *now_and_then;
 	struct ru_trace trace;
 	uint64_t placed = 0;

@@ -137,6 +137,12 @@ func TestOnly(t *testing.T) {
 	if len(s.Rows[0].Policies) != 4 {
 		t.Error("the suite itself has changed")
 	}
+	if _, err := s.Only(nil, []string{"hard+cosched", "pinned"}, nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Only(nil, []string{"hard+auto"}, nil); err == nil {
+		t.Error("a policy that is none was taken")
+	}
 	if _, err := s.Only([]string{"q"}, nil, nil); err == nil {
 		t.Error("a row that is not there was found")
 	}
