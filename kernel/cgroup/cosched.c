@@ -28,6 +28,7 @@
 #include <linux/cpu.h>
 #include <linux/ctype.h>
 #include <linux/init.h>
+#include <linux/mm.h>
 #include <linux/sched.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>
@@ -102,6 +103,7 @@ struct cosched_survey {
 	s64				others[COSCHED_AUTO_DOMAINS];	/* load, smoothed */
 	unsigned int			looks;
 	u64				faults[MAX_NUMNODES];
+	u32				far[COSCHED_AUTO_DOMAINS];	/* a guess */
 	int				llc[NR_CPUS], llc_before[NR_CPUS];
 	u16				domain[NR_CPUS];
 	struct cosched_on_cpu		on_cpu[NR_CPUS]; /* of clusters with automatic homes */
@@ -560,6 +562,32 @@ static const u32 *cosched_survey_memory(struct cosched_survey *s, struct cosched
 }
 
 /*
+ * A guess for who is new and of whose memory nothing is known: it reads files, and where the
+ * page cache is theirs may be. It is to decide between domains that are equal else: a 64th of
+ * what known memory counts is less than a new cluster does on a domain of 100 CPUs.
+ */
+static const u32 *cosched_survey_files(struct cosched_survey *s)
+{
+	struct cosched_machine *m = &s->machine;
+	u64 far[COSCHED_AUTO_DOMAINS] = { }, sum = 0;
+	unsigned int i;
+	int nid;
+
+	for_each_online_node(nid) {
+		unsigned long pages = node_page_state(NODE_DATA(nid), NR_FILE_PAGES);
+
+		sum += pages;
+		for (i = 0; i < m->nr; i++)
+			far[i] += (u64)pages * (node_distance(s->node[i], nid) - LOCAL_DISTANCE);
+	}
+	if (!sum)
+		return NULL;
+	for (i = 0; i < m->nr; i++)
+		s->far[i] = div64_u64(far[i] * SCHED_CAPACITY_SCALE / 64, LOCAL_DISTANCE * sum);
+	return s->far;
+}
+
+/*
  * Is SCHED_IDLE what the tasks of @a are, but for some that hardly run? Slow to say so
  * where others did, in two seconds, as a home of leftovers is nothing for these; and
  * only where it sees one that is. That it is so no more takes three looks.
@@ -640,6 +668,8 @@ static void cosched_survey_cluster(struct cosched_survey *s, struct cosched_auto
 
 	a->chosen = choice->demand;
 	choice->far = cosched_survey_memory(s, a, sampling);
+	if (!choice->far && !choice->home)
+		choice->far = cosched_survey_files(s);
 	if (all || (int)(s->looks - a->next_cpus) >= 0)
 		a->next_cpus = s->looks + min(1 + cosched_auto_cpus(a) / COSCHED_AUTO_WALK,
 					      COSCHED_AUTO_WALK_MAX);

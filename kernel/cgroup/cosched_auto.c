@@ -724,17 +724,43 @@ static void auto_exchange(const struct auto_look *l, struct cosched_machine *m,
 	}
 }
 
+/*
+ * Take the load of less than half a domain where nobody is seen out of it, or put it back. That
+ * much is what those who sleep have left in averages after a start, and no more there when the
+ * tasks of a new cluster come; of more, somebody would be seen.
+ */
+static void auto_remnants(struct cosched_machine *m, bool add)
+{
+	unsigned int i;
+
+	for (i = 0; i < m->nr; i++) {
+		u64 load = m->unseen[i];
+
+		if (!load || load >= m->capacity[i] / 2)
+			continue;
+		load = add ? load : -load;
+		m->load[i] += load;
+		m->all_load += load;
+		m->ratio[i] = auto_ratio(m->load[i], m->capacity[i]);
+	}
+}
+
 static void auto_choose_one(struct cosched_auto *a, struct cosched_machine *m,
 			    const struct list_head *clusters)
 {
 	u32 left[COSCHED_AUTO_DOMAINS];
 	struct auto_look l;
+	bool new = !a->home;
 	u64 home;
 
 	auto_charge(m, a, false);
 	auto_charge_below(m, a, clusters, false);
+	if (new)
+		auto_remnants(m, false);
 	auto_prepare(&l, a, m, left);
 	home = l.allowed ? auto_look(&l, a->home) : 0;
+	if (new)
+		auto_remnants(m, true);
 	a->alone = auto_all(&l, false);
 	a->home = home ? auto_spread(&l, home, a->home) : 0;
 	auto_charge_below(m, a, clusters, true);

@@ -113,6 +113,9 @@ static void cosched_auto_test_situations(struct kunit *test)
 		{ "a clear one is", 2, 4, 2, 1, { 10 }, { 8, 0 }, { 1 }, { 2 } },
 		{ "nor is what nobody is seen of", 2, 4, 2, 1, { 10 }, { 20, 0 }, { 1 }, { 1 }, 1 },
 		{ "which is none to come, either", 2, 4, 2, 1, { 10 }, { 20, 0 }, { 0 }, { 2 }, 1 },
+		{ "but for the little that sleepers left", 2, 4, 2, 1, { 10 }, { 19, 1 }, { 0 },
+		  { 1 }, 3 },
+		{ "of whom one is there again", 2, 4, 2, 1, { 10 }, { 19, 1 }, { 0 }, { 2 }, 2 },
 		{ "it still is elsewhere", 2, 4, 2, 1, { 10 }, { 20, 10 }, { 1 }, { 2 }, 2 },
 		{ "8 threads on 2x4: one domain, the rest spills", 2, 4, 2, 1, { 80 }, { },
 		  { 0 }, { 1 } },
@@ -382,6 +385,24 @@ static void cosched_auto_test_memory(struct kunit *test)
 					    "%d tenths, load %d", share, load);
 			KUNIT_EXPECT_EQ(test, a->home & ~(BIT(0) | BIT(2)), 0);
 		}
+	}
+}
+
+/* A guess at where memory is decides where a new home is, but not against a cluster. */
+static void cosched_auto_test_guess(struct kunit *test)
+{
+	struct auto_test *t = test_alloc(test);
+	int near, i;
+
+	for (near = 0; near < 4; near++) {
+		test_machine(t, 4, 16, 1);
+		for (i = 0; i < 4; i++)
+			t->far[i] = i == near ? 0 : 11 * ONE / 10 / 64;
+		test_cluster(t, 2 * ONE, 0)->far = t->far;
+		test_cluster(t, 2 * ONE, 0)->far = t->far;
+		test_choose(t);
+		KUNIT_EXPECT_EQ(test, t->cluster[0].home, BIT(near));
+		KUNIT_EXPECT_EQ(test, t->cluster[1].home, near ? BIT(0) : BIT(1));
 	}
 }
 
@@ -668,6 +689,7 @@ static struct kunit_case cosched_auto_test_cases[] = {
 	KUNIT_CASE(cosched_auto_test_fitting),
 	KUNIT_CASE(cosched_auto_test_distances),
 	KUNIT_CASE(cosched_auto_test_memory),
+	KUNIT_CASE(cosched_auto_test_guess),
 	KUNIT_CASE(cosched_auto_test_batch),
 	KUNIT_CASE(cosched_auto_test_batch_displaces_none),
 	KUNIT_CASE(cosched_auto_test_room),

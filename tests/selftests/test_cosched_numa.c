@@ -158,6 +158,53 @@ static void home_follows_memory(const char *top)
 	REQUIRE(preferred > 19 * outside, "%lld us at home, %lld outside", preferred, outside);
 }
 
+/* More than all files together that the guest has. */
+#define FILE_SIZE	(64l << 20)
+
+/* A file all of which is on @node. */
+static int file_on(int node)
+{
+	unsigned long nodes = 1UL << node;
+	int fd = memfd_create("file", 0);
+
+	REQUIRE(fd >= 0, "memfd_create: %s", strerror(errno));
+	REQUIRE(!syscall(SYS_set_mempolicy, MPOL_BIND, &nodes, 64), "set_mempolicy: %s",
+		strerror(errno));
+	REQUIRE(!posix_fallocate(fd, 0, FILE_SIZE), "no memory on node %d", node);
+	REQUIRE(!syscall(SYS_set_mempolicy, MPOL_DEFAULT, NULL, 0), "set_mempolicy: %s",
+		strerror(errno));
+	return fd;
+}
+
+/*
+ * Nobody is there yet whose memory could be known, and no domain is better than another: a new
+ * home is where most of the page cache is, but not beside another one.
+ */
+static void new_ones_near_files(const char *top)
+{
+	cpu_set_t home, other, there;
+	char cg[2][PATH_MAX];
+	int fd, node;
+
+	for (node = NODES - 1; node >= 0; node--) {
+		there = node_cpus(node);
+		fd = file_on(node);
+		/* Until who wrote it is forgotten. */
+		cs_sleep_ms(300);
+		cs_mkdir(cg[0], top, "a");
+		cs_mkdir(cg[1], top, "b");
+		cs_write(cg[0], CS_PREF, "auto");
+		cs_write(cg[1], CS_PREF, "auto");
+		home = home_of(cg[0]);
+		other = home_of(cg[1]);
+		REQUIRE(CPU_EQUAL(&home, &there), "files are on node %d, the home is not", node);
+		REQUIRE(node_of(&other) != node, "both on node %d", node);
+		cs_rmdir(cg[0]);
+		cs_rmdir(cg[1]);
+		close(fd);
+	}
+}
+
 /* Without NUMA balancing nobody knows where memory is, and a home stays where it is. */
 static void balancing_off(const char *top)
 {
@@ -173,7 +220,7 @@ static void balancing_off(const char *top)
 	before = home_of(cg);
 	/* In its first looks it may move for others, who leave: not always elsewhere. */
 	for (tries = 0;; tries++) {
-		/* Not the first node, which is taken among equals. */
+		/* Not where a new home is, among equals. */
 		memory = node_of(&before) == 3 ? 2 : 3;
 		start(cg, memory, pid);
 		cs_sleep_ms(500);
@@ -233,6 +280,7 @@ static void home_wins(const char *top)
 
 static const struct cs_test tests[] = {
 	{ "home_follows_memory", home_follows_memory, 0 },
+	{ "new_ones_near_files", new_ones_near_files, 0 },
 	{ "balancing_off", balancing_off, 0 },
 	{ "home_wins", home_wins, 0 },
 };
