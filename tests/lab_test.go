@@ -55,6 +55,34 @@ func TestVirtualCPUsWorkAtTheSameTime(t *testing.T) {
 	}
 }
 
+// Which pages are free after stir is drawn from its seed, and nothing else of it is left but a file
+// of each task. What it is told wrongly it says.
+func TestStir(t *testing.T) {
+	free := func(script string) string {
+		return workload(t, vm.Config{Topology: topology(t, "paper"), Virtual: &vm.VirtualTime{Seed: 1}}, "stir", script+`
+			[ "$(echo $(ls /tmp))" = "stir.0 stir.1 stir.2 stir.3 stir.4 stir.5 stir.6 stir.7" ]
+			! pidof stir
+			rm /tmp/stir.*
+			cat /proc/buddyinfo`)
+	}
+	first, again, other := free("stir --seed 1 --keep /tmp"), free("stir --seed 1 --keep /tmp"), free("stir --seed 2 --keep /tmp")
+	if first != again {
+		t.Errorf("free pages, with one seed:\n%s%s", first, again)
+	}
+	if first == other {
+		t.Errorf("other seeds have the same pages free:\n%s", first)
+	}
+	out := workload(t, vm.Config{Topology: topology(t, "paper"), Virtual: &vm.VirtualTime{Seed: 1}}, "stir", `
+		for bad in "--seed x" "--number 0" "--rounds 1001" "--keep /nowhere" extra --wrong; do
+			stir $bad >/tmp/out 2>&1 && echo "$bad: works"
+			[ -s /tmp/out ] || echo "$bad: says nothing"
+		done
+		stir --help | head -n 1`)
+	if want := "Usage: stir [OPTION]...\n"; out != want {
+		t.Errorf("got %q, expected %q", out, want)
+	}
+}
+
 // Two hours in which the guest does nothing pass, and take no time.
 func TestVirtualIdleHours(t *testing.T) {
 	out := sh(t, "uma8", "cut -d. -f1 /proc/uptime; sleep 7200; cut -d. -f1 /proc/uptime", exact)

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -184,6 +185,28 @@ func TestScript(t *testing.T) {
 		}
 		if policy == "none" && (strings.Contains(script, "cosched") || strings.Contains(script, "cpuset.cpus")) {
 			t.Errorf("none places clusters:\n%s", script)
+		}
+	}
+}
+
+// Where the seed scatters data it draws what the set-up finds, too, with a program that the guest has.
+func TestScatteredScript(t *testing.T) {
+	s, err := parseSuite("s", []byte(sound))
+	if err != nil {
+		t.Fatal(err)
+	}
+	two := vm.Topology{Sockets: 2, Dies: 1, Cores: 4, Threads: 1}
+	b := &series{bin: "/bin"}
+	for _, scatter := range []bool{false, true} {
+		for _, row := range s.Rows {
+			row.Scatter = scatter
+			script := Run{Row: row, Kernel: "test", Policy: "none", Transfer: 1, Seed: 7}.script(two)
+			if strings.Contains(script, "stir --seed 7 --keep /tmp\n") != scatter {
+				t.Errorf("scatter %v: the script is\n%s", scatter, script)
+			}
+			if slices.Contains(b.paths(row), "/bin/stir") != scatter {
+				t.Errorf("scatter %v: the guest has %v", scatter, b.paths(row))
+			}
 		}
 	}
 }

@@ -114,6 +114,9 @@ func (r Run) script(t vm.Topology) string {
 	for _, file := range slices.Sorted(maps.Keys(r.Row.Kernel)) {
 		fmt.Fprintf(&s, "echo '%s' > %s\n", r.Row.Kernel[file], file)
 	}
+	if r.Row.Scatter {
+		fmt.Fprintf(&s, "stir --seed %d --keep /tmp\n", r.Seed%math.MaxUint32)
+	}
 	if r.Row.Clusters == 0 {
 		s.WriteString("exec " + strings.Join(r.command(), " ") + "\n")
 		return s.String()
@@ -390,17 +393,25 @@ func prepare(ctx context.Context, s Suite, runs []Run, o Options) (*series, erro
 
 // paths of a row's programs.
 func (b *series) paths(r Row) []string {
+	names := []string{r.Program}
+	if r.Program == "" {
+		names[0] = "gang"
+	}
+	if r.Scatter {
+		names = append(names, "stir")
+	}
+	var paths []string
+	for _, name := range names {
+		paths = append(paths, filepath.Join(b.bin, name))
+	}
 	if r.Host != "" {
 		path, err := exec.LookPath(r.Host)
 		if err != nil {
 			path = r.Host
 		}
-		return []string{filepath.Join(b.bin, "gang"), path}
+		paths = append(paths, path)
 	}
-	if r.Makefile != "" {
-		return []string{filepath.Join(b.bin, "gang")}
-	}
-	return []string{filepath.Join(b.bin, r.Program)}
+	return paths
 }
 
 // model is the machine model, the zero one on a topology alone.

@@ -79,8 +79,9 @@ type Row struct {
 	// Transfer multiplies what transfers between LLCs cost in the model: does a
 	// conclusion hang on that constant? 1 when empty.
 	Transfer []float64 `json:"transfer,omitempty"`
-	// Scatter draws from the seed which lines of memory share a set of L1: builds that differ
-	// in where their data is are compared by what they do.
+	// Scatter draws from the seed where data is: which lines of memory share a set of L1, and
+	// which pages and kernel objects are free before the clusters are made (stir, of
+	// tests/workloads). Builds and set-ups that differ in that are compared by what they do.
 	Scatter bool `json:"scatter,omitempty"`
 	// Quantum is how far the clocks of CPUs may be apart, as a duration; QEMU's default, 10us, when
 	// empty. By as much interrupts of CPUs that compute may come early or late.
