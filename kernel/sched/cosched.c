@@ -1209,8 +1209,21 @@ static bool cosched_cpu_suits(struct task_struct *p, int cpu)
 	return sched_core_cookie_match(cpu_rq(cpu), p);
 }
 
+/*
+ * Does @cpu run something, and has nothing of the idle class? A wakeup asks that of each CPU of a
+ * full home, in vain, and under a lock that others spin for: it takes two lines and no call.
+ */
+static __always_inline bool cosched_cpu_taken(int cpu)
+{
+	struct rq *rq = cpu_rq(cpu);
+
+	return rcu_access_pointer(rq->curr) != rq->idle && !cfs_nr_idle_class(&rq->cfs);
+}
+
 static bool cosched_cpu_idle(struct task_struct *p, int cpu)
 {
+	if (cosched_cpu_taken(cpu))
+		return false;
 	if (!available_idle_cpu(cpu) &&
 	    (!cosched_only_idle_class(cpu) || cosched_asker(p) != COSCHED_ASKER_NORMAL))
 		return false;
@@ -1304,11 +1317,13 @@ static void cosched_scan(struct task_struct *p, const struct cpumask *span,
 
 		if ((except && cpumask_test_cpu(cpu, except)) ||
 		    (s->within && !cpumask_test_cpu(cpu, s->within)) ||
-		    !cosched_cpu_allowed(p, cpu))
+		    !cpumask_test_cpu(cpu, p->cpus_ptr))
 			continue;
 		if (s->nr_scanned++ == s->limit)
 			return;
-		if (cosched_cpu_idle(p, cpu) &&
+		if (cosched_cpu_taken(cpu))
+			continue;
+		if (cosched_cpu_idle(p, cpu) && cosched_cpu_allowed(p, cpu) &&
 		    (!s->looks || cosched_durably_idle(p, cpu, &util)) &&
 		    (s->looks <= 1 || cosched_idle_for(cpu, s->looks))) {
 			int rank = (cpus_share_cache(cpu, warm) ? COSCHED_RANK_LLC : 0) |
@@ -1799,9 +1814,8 @@ static bool cosched_woken_by_own(struct cosched_cluster *cl)
 	return in_task() && current->cosched == cl;
 }
 
-/* If it is time, see whether @cl, of which @p wakes up, should be apart, or overruns all. */
-static void cosched_review(struct task_struct *p, struct cosched_cluster *cl,
-			   struct cosched_home *home)
+static noinline void cosched_do_review(struct task_struct *p, struct cosched_cluster *cl,
+				       struct cosched_home *home)
 {
 	unsigned long now = jiffies, last = READ_ONCE(cl->apart.reviewed);
 	struct cosched_apart *a = &cl->apart;
@@ -1878,6 +1892,14 @@ static void cosched_review(struct task_struct *p, struct cosched_cluster *cl,
 			     cl->dear);
 }
 
+/* If it is time, see whether @cl, of which @p wakes up, should be apart, or overruns all. */
+static void cosched_review(struct task_struct *p, struct cosched_cluster *cl,
+			   struct cosched_home *home)
+{
+	if (jiffies - READ_ONCE(cl->apart.reviewed) >= COSCHED_REVIEW_INTERVAL)
+		cosched_do_review(p, cl, home);
+}
+
 /* Who looks for a CPU outside of home. */
 enum cosched_leaver {
 	COSCHED_WAKING,		/* scans as many CPUs as select_idle_sibling(), those of an LLC */
@@ -1893,7 +1915,7 @@ enum cosched_leaver {
  * the CPUs to scan are used up, one of each further domain is looked at: the
  * first ones may be full of tasks that came a moment ago, with no load yet. To queue
  * outside, the comparison has to hold for the queues as they are, too: for the shortest at home,
- * of @nr_queued, and the one there.
+ * of @nr_queued, and the one there. Who is not crowded has asked cosched_none_cheaper() before.
  *
  * Who runs on a crowded CPU goes to one that is durably idle, and by no weights is one
  * left idle that nobody has used for a while (rule 7). As they compare means, the last CPUs
@@ -1915,10 +1937,6 @@ static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
 	struct sched_domain *sd;
 	int llc;
 
-	if (who < COSCHED_CROWDED && cosched_none_cheaper(cl, home, asker, brief)) {
-		*reason = COSCHED_OVERFLOW;
-		return -1;
-	}
 	/* An LLC of one CPU has no domain, and nothing left outside of home. */
 	sd = rcu_dereference(per_cpu(sd_llc, anchor));
 	if (!sd) {
@@ -1989,9 +2007,9 @@ static bool cosched_brief_wait(struct cosched_cluster *cl, int cpu)
  * Is @home busy on average? If it is not, who leaves it soon finds a CPU idle there
  * and comes back, and meanwhile is served at once.
  */
-static bool cosched_home_busy(struct task_struct *p, struct cosched_home *home)
+static bool cosched_home_busy(struct cosched_home *home, enum cosched_asker asker)
 {
-	return cosched_busy(cosched_home_load(home, cosched_asker(p)), home->nr);
+	return cosched_busy(cosched_home_load(home, asker), home->nr);
 }
 
 /* Is half of what runs or waits in @llc, without @home, of @cl? */
@@ -2022,7 +2040,7 @@ static bool cosched_settled(struct task_struct *p, struct cosched_cluster *cl,
 	unsigned long load;
 	unsigned int nr;
 
-	if (!cosched_home_busy(p, home))
+	if (!cosched_home_busy(home, asker))
 		return false;
 	load = cosched_outside_load(cpu, home, asker, &nr);
 	return nr && cosched_busy(load, nr) &&
@@ -2059,12 +2077,13 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	struct cosched_scan s = COSCHED_SCAN_INIT;
 	struct cosched_cluster *cl = p->cosched;
 	enum cosched_place_reason reason;
+	enum cosched_asker asker;
 	enum cosched_leaver who;
 	bool wakeup = wake_flags & WF_TTWU;
 	int cpu, this_cpu = smp_processor_id(), affine = target;
 	unsigned int longer;
 	bool prev_home, target_home, affine_out, stays, brief, apart, waits, sync, woken, warm;
-	bool everywhere;
+	bool everywhere, busy;
 	const struct cpumask *span;
 	struct cosched_home *home;
 
@@ -2098,8 +2117,10 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	if (prev_home && (wake_flags & WF_EXEC) && cosched_nr_queued(cpu_rq(prev)) <= 1)
 		goto out;
 
-	if (wakeup && (everywhere || READ_ONCE(cl->apart.lasts) || READ_ONCE(cl->trial.phase) ||
-		       cosched_home_busy(p, home)))
+	asker = cosched_asker(p);
+	busy = wakeup && !everywhere && cosched_home_busy(home, asker);
+	if (busy || (wakeup && (everywhere || READ_ONCE(cl->apart.lasts) ||
+				READ_ONCE(cl->trial.phase))))
 		cosched_review(p, cl, home);
 	apart = wakeup && cosched_apart(cl);
 	brief = wakeup && cosched_runs_briefly(p) && !apart;
@@ -2195,13 +2216,15 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 		cosched_review(p, cl, home);
 
 	/* To wait for one of its own, briefly, costs less than to leave the data. */
-	waits = brief && cosched_home_busy(p, home);
+	waits = brief && busy;
 	if (waits && target_home && cosched_brief_wait(cl, target)) {
 		reason = COSCHED_HOME_QUEUE;
 		cpu = target;
 		goto out;
 	}
 
+	if (cosched_none_cheaper(cl, home, asker, brief))
+		goto queue;
 	who = !wakeup ? COSCHED_NEW : woken ? COSCHED_WOKEN : COSCHED_WAKING;
 	cpu = cosched_leave_home(p, cl, home, target, who, s.nr_queued, &reason);
 	if (cpu >= 0) {
