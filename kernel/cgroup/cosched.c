@@ -102,7 +102,7 @@ struct cosched_survey {
 	unsigned long			loaded;		/* jiffies */
 	s64				others[COSCHED_AUTO_DOMAINS];	/* load, smoothed */
 	unsigned int			looks;
-	u64				faults[MAX_NUMNODES];
+	u64				pages[MAX_NUMNODES];		/* or faults, on each */
 	u32				far[COSCHED_AUTO_DOMAINS];	/* a guess */
 	int				llc[NR_CPUS], llc_before[NR_CPUS];
 	u16				domain[NR_CPUS];
@@ -500,7 +500,7 @@ static unsigned int cosched_auto_tenth(struct cosched_survey *s, struct cosched_
 	return (u32)(a->choice.id + s->looks) / COSCHED_AUTO_MEMORY;
 }
 
-/* The faults of the tasks of @cs and all below it, into s->faults; their sum. */
+/* The faults of the tasks of @cs and all below it, into s->pages; their sum. */
 static u64 cosched_survey_faults(struct cosched_survey *s, struct cosched_css *cs)
 {
 	struct cgroup_subsys_state *pos;
@@ -509,7 +509,7 @@ static u64 cosched_survey_faults(struct cosched_survey *s, struct cosched_css *c
 	u64 sum = 0;
 	int nid;
 
-	memset(s->faults, 0, sizeof(s->faults));
+	memset(s->pages, 0, sizeof(s->pages));
 	rcu_read_lock();
 	css_for_each_descendant_pre(pos, &cs->css) {
 		if (css_cosched(pos)->offline || !css_tryget(pos))
@@ -518,7 +518,7 @@ static u64 cosched_survey_faults(struct cosched_survey *s, struct cosched_css *c
 
 		css_task_iter_start(pos, 0, &it);
 		while ((task = css_task_iter_next(&it)))
-			cosched_task_faults(task, s->faults);
+			cosched_task_faults(task, s->pages);
 		css_task_iter_end(&it);
 		cond_resched();
 
@@ -527,16 +527,30 @@ static u64 cosched_survey_faults(struct cosched_survey *s, struct cosched_css *c
 	}
 	rcu_read_unlock();
 	for_each_online_node(nid)
-		sum += s->faults[nid];
+		sum += s->pages[nid];
 	return sum;
+}
+
+/* How far s->pages, @sum in all, are from each domain, in @scale: see cosched_auto::far. */
+static void cosched_survey_far(struct cosched_survey *s, u64 sum, u32 scale, u32 *to)
+{
+	unsigned int i;
+	int nid;
+
+	for (i = 0; i < s->machine.nr; i++) {
+		u64 far = 0;
+
+		for_each_online_node(nid)
+			far += s->pages[nid] * (node_distance(s->node[i], nid) - LOCAL_DISTANCE);
+		to[i] = div64_u64(far * scale, LOCAL_DISTANCE * sum);
+	}
 }
 
 /* How far the memory of @a is from each domain, see cosched_auto::far; NULL: unknown. */
 static const u32 *cosched_survey_memory(struct cosched_survey *s, struct cosched_automatic *a,
 					bool sampling)
 {
-	struct cosched_machine *m = &s->machine;
-	unsigned int i, tenth = cosched_auto_tenth(s, a);
+	unsigned int tenth = cosched_auto_tenth(s, a);
 	u64 sum;
 
 	if (!cosched_numa_balancing()) {
@@ -548,15 +562,8 @@ static const u32 *cosched_survey_memory(struct cosched_survey *s, struct cosched
 		a->memory = tenth;
 		sum = cosched_survey_faults(s, a->cs);
 		a->far_known = sum >= COSCHED_AUTO_FAULTS;
-		for (i = 0; i < m->nr && a->far_known; i++) {
-			u64 far = 0;
-			int nid;
-
-			for_each_online_node(nid)
-				far += s->faults[nid] *
-				       (node_distance(s->node[i], nid) - LOCAL_DISTANCE);
-			a->far[i] = div64_u64(far * SCHED_CAPACITY_SCALE, LOCAL_DISTANCE * sum);
-		}
+		if (a->far_known)
+			cosched_survey_far(s, sum, SCHED_CAPACITY_SCALE, a->far);
 	}
 	return a->far_known ? a->far : NULL;
 }
@@ -568,22 +575,16 @@ static const u32 *cosched_survey_memory(struct cosched_survey *s, struct cosched
  */
 static const u32 *cosched_survey_files(struct cosched_survey *s)
 {
-	struct cosched_machine *m = &s->machine;
-	u64 far[COSCHED_AUTO_DOMAINS] = { }, sum = 0;
-	unsigned int i;
+	u64 sum = 0;
 	int nid;
 
 	for_each_online_node(nid) {
-		unsigned long pages = node_page_state(NODE_DATA(nid), NR_FILE_PAGES);
-
-		sum += pages;
-		for (i = 0; i < m->nr; i++)
-			far[i] += (u64)pages * (node_distance(s->node[i], nid) - LOCAL_DISTANCE);
+		s->pages[nid] = node_page_state(NODE_DATA(nid), NR_FILE_PAGES);
+		sum += s->pages[nid];
 	}
 	if (!sum)
 		return NULL;
-	for (i = 0; i < m->nr; i++)
-		s->far[i] = div64_u64(far[i] * SCHED_CAPACITY_SCALE / 64, LOCAL_DISTANCE * sum);
+	cosched_survey_far(s, sum, SCHED_CAPACITY_SCALE / 64, s->far);
 	return s->far;
 }
 
