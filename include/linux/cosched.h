@@ -91,6 +91,7 @@ void cosched_cluster_load(struct cosched_cluster *cl, int cpu, struct cosched_lo
 bool cosched_cluster_demand(struct cosched_cluster *cl, struct cosched_on_cpu *cpus,
 			    struct cosched_demand *demand);
 u32 cosched_cpu_demand(int cpu, unsigned int *nr);
+u32 cosched_task_demand(struct task_struct *p);
 u32 cosched_cgroup_limit(struct cgroup *cgrp, bool *batch);
 bool cosched_numa_balancing(void);
 void cosched_task_faults(struct task_struct *p, u64 *faults);

@@ -82,6 +82,7 @@ struct cosched_automatic {
 	unsigned int			memory;		/* cosched_auto_tenth() of the last time */
 	unsigned int			next_cpus;	/* when to find .cpus anew, a look */
 	struct cpumask			cpus;		/* that cpusets leave to its tasks */
+	u64				running;	/* new: the domain of most of its tasks */
 	bool				far_known;
 	u32				far[COSCHED_AUTO_DOMAINS];
 	u32				room[COSCHED_AUTO_DOMAINS];
@@ -104,6 +105,7 @@ struct cosched_survey {
 	unsigned int			looks;
 	u64				pages[MAX_NUMNODES];		/* or faults, on each */
 	u32				far[COSCHED_AUTO_DOMAINS];	/* a guess */
+	u32				running[COSCHED_AUTO_DOMAINS];	/* of a new cluster */
 	int				llc[NR_CPUS], llc_before[NR_CPUS];
 	u16				domain[NR_CPUS];
 	struct cosched_on_cpu		on_cpu[NR_CPUS]; /* of clusters with automatic homes */
@@ -285,6 +287,9 @@ static void cosched_drop(struct cosched_cluster *cl)
  */
 #define COSCHED_AUTO_DEMAND_NEW	(2U * SCHED_CAPACITY_SCALE)
 
+/* From what load on a new cluster is where it runs. */
+#define COSCHED_AUTO_RUNNING	(SCHED_CAPACITY_SCALE / 4 * 3)
+
 static void cosched_auto_work(struct work_struct *work);
 static DECLARE_DELAYED_WORK(cosched_auto_dwork, cosched_auto_work);
 
@@ -419,6 +424,89 @@ static bool cosched_survey_in_time(const struct cosched_survey *s)
 	return time_before(jiffies, s->loaded + 2 * COSCHED_AUTO_INTERVAL);
 }
 
+/* Did it have no home until now? */
+static bool cosched_auto_is_new(const struct cosched_automatic *a)
+{
+	return cpumask_empty(a->cs->asked);
+}
+
+/* What the runnable tasks of one cgroup demand, by domains, into @running. */
+static void cosched_survey_cgroup(struct cosched_survey *s, struct cosched_css *cs, bool counted,
+				  struct cosched_demand *demand, u32 *running)
+{
+	struct css_task_iter it;
+	struct task_struct *task;
+
+	css_task_iter_start(&cs->css, 0, &it);
+	while ((task = css_task_iter_next(&it))) {
+		u32 load = cosched_task_demand(task);
+		int cpu = task_cpu(task);
+		struct cosched_on_cpu *on = &s->on_cpu[cpu];
+		unsigned int nr;
+
+		if (!load || !cpumask_test_cpu(cpu, &s->usable))
+			continue;
+		running[s->domain[cpu]] += load;
+		if (counted)
+			continue;
+		if (!on->asked) {
+			cosched_cpu_demand(cpu, &nr);
+			on->nr_others = nr;
+			on->asked = 1;
+		}
+		on->nr_others--;
+		on->load += load;
+		demand->sum += load;
+	}
+	css_task_iter_end(&it);
+}
+
+/*
+ * @a is new, but its tasks may have run for long, in no cluster or in that of a cgroup above.
+ * They are not others, and its home until now is the domain where most of them run: memory and
+ * what is in caches are there, and nothing would be gained by another one that is as good. Not
+ * of less than most of a CPU: who makes a cluster and is the first one in it may be anywhere.
+ */
+static void cosched_survey_running(struct cosched_survey *s, struct cosched_automatic *a)
+{
+	struct cosched_css *above = cosched_owner(cosched_parent(a->cs));
+	struct cosched_cluster *cl = above && above->automatic ? above->own : NULL, *now;
+	struct cgroup_subsys_state *pos;
+	u32 *running = s->running, sum = 0;
+	unsigned int i, most = 0;
+
+	memset(running, 0, sizeof(s->running));
+	rcu_read_lock();
+	css_for_each_descendant_pre(pos, &a->cs->css) {
+		struct cosched_css *cs = css_cosched(pos);
+
+		/* Those below that have a home of their own are not its. */
+		if (cs != a->cs && cs->asked) {
+			pos = css_rightmost_descendant(pos);
+			continue;
+		}
+		if (cs->offline || !css_tryget(pos))
+			continue;
+		rcu_read_unlock();
+
+		/* Whose clusters were asked what they demand. */
+		now = rcu_access_pointer(cs->cluster);
+		cosched_survey_cgroup(s, cs, now && (now == a->cs->own || now == cl),
+				      &a->sample, running);
+		cond_resched();
+
+		rcu_read_lock();
+		css_put(pos);
+	}
+	rcu_read_unlock();
+	for (i = 0; i < s->machine.nr; i++) {
+		sum += running[i];
+		if (running[i] > running[most])
+			most = i;
+	}
+	a->running = sum >= COSCHED_AUTO_RUNNING ? BIT_ULL(most) : 0;
+}
+
 /*
  * The demands of clusters, and the load of others: what is left of that of run queues.
  * The two are not of one kind. Who moves takes its load on a run queue along, and that of
@@ -458,6 +546,10 @@ static void cosched_survey_load(struct cosched_survey *s)
 			a->sample.nr_normal += demand.nr_normal;
 			a->sample.nr_idle_policy += demand.nr_idle_policy;
 		}
+	}
+	list_for_each_entry(a, &s->clusters, choice.node) {
+		if (cosched_auto_is_new(a))
+			cosched_survey_running(s, a);
 	}
 	for (i = 0; i < m->nr; i++)
 		m->capacity[i] = 0;
@@ -557,8 +649,9 @@ static const u32 *cosched_survey_memory(struct cosched_survey *s, struct cosched
 		a->far_known = false;
 		return NULL;
 	}
-	/* One in ten at each look. Who did not run had no faults. */
-	if (s->new_domains || (sampling && a->sample.sum && a->memory != tenth)) {
+	/* One in ten at each look, and who is new. Who did not run had no faults. */
+	if (s->new_domains || cosched_auto_is_new(a) ||
+	    (sampling && a->sample.sum && a->memory != tenth)) {
 		a->memory = tenth;
 		sum = cosched_survey_faults(s, a->cs);
 		a->far_known = sum >= COSCHED_AUTO_FAULTS;
@@ -668,6 +761,7 @@ static void cosched_survey_cluster(struct cosched_survey *s, struct cosched_auto
 	int cpu;
 
 	a->chosen = choice->demand;
+	choice->stays = !sampling && !all && !cosched_auto_is_new(a);
 	choice->far = cosched_survey_memory(s, a, sampling);
 	if (!choice->far && !choice->home)
 		choice->far = cosched_survey_files(s);
@@ -810,7 +904,9 @@ static void cosched_auto_update(bool sampling, struct cosched_css *but)
 	cosched_auto_turns(s, all, sampling);
 	list_for_each_entry_safe(a, next, &s->clusters, choice.node) {
 		if (a->turn) {
-			if (all)
+			if (cosched_auto_is_new(a))
+				a->choice.home = a->running;
+			else if (all)
 				a->choice.home = cosched_auto_domains(s, a);
 			cosched_survey_cluster(s, a, all, sampling);
 			list_move_tail(&a->choice.node, &turn);

@@ -74,6 +74,15 @@
  * grows, from 0 to 0 and 2, where it costs 4/8 for the second's load and 1/16. On 2
  * and 3 it costs 1/16, and moves there; the others stay.
  *
+ * Who has no home until now may begin anywhere, as one that moves does, but what sleepers left in
+ * averages does not count for it: the load of less than half a domain of which nobody is runnable.
+ * Domains that are equal then differ by where files are, which is a distance to memory as well
+ * (cosched_survey_files() in kernel/cgroup/cosched.c). Tasks that run already are a home until now
+ * (cosched_survey_running()).
+ *
+ * At a look for the sake of a new one, between two that count, the others stay: they have nothing
+ * to go by but what just then is there.
+ *
  * All clusters start at their homes until now, then each looks once, in order of
  * demand by powers of two, larger first, oldest first: the order has to stand still
  * while demands vary. Batch clusters come last, and what others are due and what it costs
@@ -626,7 +635,7 @@ static u32 auto_room(const struct auto_look *l, u64 domains)
  */
 static bool auto_in_way(const struct cosched_auto *a, const struct cosched_auto *b)
 {
-	return b != a && !b->batch && !b->bursts && b->demand == b->own &&
+	return b != a && !b->stays && !b->batch && !b->bursts && b->demand == b->own &&
 	       hweight64(b->home) == 1 && (!b->room || b->room[__ffs64(b->home)]) &&
 	       auto_size(b) <= auto_size(a);
 }
@@ -750,19 +759,22 @@ static void auto_choose_one(struct cosched_auto *a, struct cosched_machine *m,
 {
 	u32 left[COSCHED_AUTO_DOMAINS];
 	struct auto_look l;
-	bool new = !a->home;
-	u64 home;
+	bool new = !a->home, stays = false;
+	u64 home = 0;
 
 	auto_charge(m, a, false);
 	auto_charge_below(m, a, clusters, false);
 	if (new)
 		auto_remnants(m, false);
 	auto_prepare(&l, a, m, left);
-	home = l.allowed ? auto_look(&l, a->home) : 0;
+	if (l.allowed) {
+		stays = a->stays && !new && !(a->home & ~l.allowed);
+		home = stays ? a->home : auto_look(&l, a->home);
+	}
 	if (new)
 		auto_remnants(m, true);
 	a->alone = auto_all(&l, false);
-	a->home = home ? auto_spread(&l, home, a->home) : 0;
+	a->home = home && !stays ? auto_spread(&l, home, a->home) : home;
 	auto_charge_below(m, a, clusters, true);
 	auto_charge(m, a, true);
 	/* Not where others are below: they are in it. */

@@ -43,6 +43,7 @@ struct cosched_auto {
 	bool		batch;			/* takes what others leave */
 	bool		bursts;			/* its tasks wake up together */
 	bool		alone;			/* needs all there is; did at the look before */
+	bool		stays;			/* where it may: others look, it does not */
 	/* Where its CPUs are that it may use; NULL: all of them. */
 	const u32	*room;
 	/* How far its memory is, as (distance - 10) / 10 * 1024; NULL: unknown. */

@@ -185,6 +185,43 @@ static void cosched_auto_test_situations(struct kunit *test)
 }
 
 /*
+ * Others are where it is, and it would leave, but a new one looks: that goes elsewhere. Nor does it
+ * make room, but not where it may not be any more.
+ */
+static void cosched_auto_test_stays(struct kunit *test)
+{
+	static const u32 room[] = { 0, 4 * ONE };
+	struct auto_test *t = test_alloc(test);
+	struct cosched_auto *a, *b;
+
+	test_machine(t, 2, 4, 2);
+	t->machine.load[0] = 2 * ONE;
+	a = test_cluster(t, ONE, 1);
+	b = test_cluster(t, 2 * ONE, 0);
+	a->stays = true;
+	KUNIT_EXPECT_EQ(test, test_choose(t), 1);
+	KUNIT_EXPECT_EQ(test, a->home, 1);
+	KUNIT_EXPECT_EQ(test, b->home, 2);
+	a->room = room;
+	KUNIT_EXPECT_EQ(test, test_choose(t), 1);
+	KUNIT_EXPECT_EQ(test, a->home, 2);
+
+	/* A large one on a small domain, and a small one in its way. */
+	test_machine(t, 2, 4, 2);
+	t->machine.capacity[1] = 3 * ONE;
+	a = test_cluster(t, 4 * ONE, 2);
+	b = test_cluster(t, 3 * ONE, 1);
+	b->stays = true;
+	test_settle(t, 8);
+	KUNIT_EXPECT_EQ(test, a->home, 2);
+	KUNIT_EXPECT_EQ(test, b->home, 1);
+	b->stays = false;
+	test_settle(t, 8);
+	KUNIT_EXPECT_EQ(test, a->home, 1);
+	KUNIT_EXPECT_EQ(test, b->home, 2);
+}
+
+/*
  * All there is, by two looks that find it needed. A second cluster that is seen at the second has
  * its domain left, and one that goes again begins this anew.
  */
@@ -684,6 +721,7 @@ static void cosched_auto_test_small_change(struct kunit *test)
 
 static struct kunit_case cosched_auto_test_cases[] = {
 	KUNIT_CASE(cosched_auto_test_situations),
+	KUNIT_CASE(cosched_auto_test_stays),
 	KUNIT_CASE(cosched_auto_test_two_looks),
 	KUNIT_CASE(cosched_auto_test_exchange),
 	KUNIT_CASE(cosched_auto_test_fitting),

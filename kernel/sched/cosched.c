@@ -3057,6 +3057,21 @@ u32 cosched_cpu_demand(int cpu, unsigned int *nr)
 		cosched_decay_idle(rq, READ_ONCE(rq->cfs.avg.util_avg))) / 2;
 }
 
+/**
+ * cosched_task_demand() - The same of one task, whether it is in a cluster or not
+ * @p: a task
+ *
+ * Return: none of one that sleeps, is SCHED_IDLE or not of the fair class.
+ */
+u32 cosched_task_demand(struct task_struct *p)
+{
+	/* Racy, as what is read of run queues: the next look sees it otherwise. */
+	if (READ_ONCE(p->on_rq) != TASK_ON_RQ_QUEUED || !cosched_counts(p) ||
+	    task_has_idle_policy(p))
+		return 0;
+	return (READ_ONCE(p->se.avg.runnable_avg) + READ_ONCE(p->se.avg.util_avg)) / 2;
+}
+
 #ifdef CONFIG_FAIR_GROUP_SCHED
 /*
  * The most that a group weighs which is batch: what a nice level of 10 does, that of

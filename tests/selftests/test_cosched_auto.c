@@ -175,6 +175,106 @@ static void new_ones_part(const char *top)
 	REQUIRE(!common(&a, &b), "both at the same place");
 }
 
+/*
+ * Whose tasks run already has its first home where they run, though that is the busiest domain,
+ * and keeps it: in no cluster before, @above in one of the cgroup above, @by_hand in its own.
+ */
+static void running_ones(const char *top, bool above, bool by_hand)
+{
+	const struct ru_topo *topo = ru_topo();
+	char parent[PATH_MAX], cg[2][PATH_MAX];
+	cpu_set_t home, all = topo->online;
+	long long changes;
+	struct ru_gang *g;
+	int i;
+
+	cs_mkdir(parent, top, "above");
+	cs_enable(parent);
+	for (i = topo->nr_llcs - 1; i >= 0; i--) {
+		cs_mkdir(cg[0], parent, "a");
+		if (above)
+			ru_prefer(parent, &all);
+		if (by_hand)
+			ru_prefer(cg[0], &topo->llc[i]);
+		g = ru_gang(&(struct ru_gang_opts){ .n = per_llc(), .cg = cg[0],
+						    .start = topo->llc[i] });
+		cs_sleep_ms(SETTLE_MS);
+		ru_allow(g, &all);
+		changes = cs_stat(cg[0], "home_changes");
+		cs_write(cg[0], CS_PREF, "auto");
+		home = home_of(cg[0]);
+		REQUIRE(CPU_EQUAL(&home, &topo->llc[i]), "they ran in domain %d", i);
+		stands_still(cg, 1, AUTO_SETTLE_MS);
+		cs_diag("%lld changes", cs_stat(cg[0], "home_changes") - changes);
+		ru_end(g);
+		cs_rmdir(cg[0]);
+		/* Until they are forgotten. */
+		cs_sleep_ms(SETTLE_MS);
+	}
+}
+
+static void running_ones_stay(const char *top)
+{
+	running_ones(top, false, false);
+}
+
+static void running_ones_stay_below(const char *top)
+{
+	running_ones(top, true, false);
+}
+
+static void running_ones_stay_by_hand(const char *top)
+{
+	running_ones(top, false, true);
+}
+
+/* As large as they need at once: on half of the domains, the last ones. */
+static void running_ones_fit(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	int i, n = topo->nr_llcs / 2;
+	cpu_set_t home, half;
+	char cg[PATH_MAX];
+	struct ru_gang *g;
+
+	CPU_ZERO(&half);
+	for (i = topo->nr_llcs - n; i < topo->nr_llcs; i++)
+		half = ru_or(&half, &topo->llc[i]);
+	cs_mkdir(cg, top, "a");
+	g = ru_gang(&(struct ru_gang_opts){ .n = CPU_COUNT(&half), .cg = cg, .start = half });
+	cs_sleep_ms(SETTLE_MS);
+	ru_allow(g, &topo->online);
+	cs_write(cg, CS_PREF, "auto");
+	home = home_of(cg);
+	REQUIRE(domains(&home) == n, "%d domains for %d", domains(&home), n);
+	REQUIRE(common(&home, &half) >= per_llc(), "none where they ran");
+}
+
+/* Nor are two that run in one domain others to each other; one of them leaves. */
+static void running_ones_part(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	char cg[2][PATH_MAX];
+	cpu_set_t home[2];
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		cs_mkdir(cg[i], top, i ? "b" : "a");
+		ru_gang(&(struct ru_gang_opts){ .n = per_llc(), .cg = cg[i],
+						.start = topo->llc[1] });
+	}
+	cs_sleep_ms(SETTLE_MS);
+	for (i = 0; i < 2; i++) {
+		cs_write(cg[i], CS_PREF, "auto");
+		home[i] = home_of(cg[i]);
+	}
+	cs_sleep_ms(AUTO_SETTLE_MS);
+	for (i = 0; i < 2; i++)
+		home[i] = home_of(cg[i]);
+	REQUIRE(!common(&home[0], &home[1]), "both at the same place");
+	stands_still(cg, 2, AUTO_SETTLE_MS);
+}
+
 /* One domain each for two clusters that are as large, for good, and their threads there. */
 static void part(char (*cg)[PATH_MAX], struct ru_gang **g)
 {
@@ -739,6 +839,11 @@ static const struct cs_test tests[] = {
 	{ "file", file, 0 },
 	{ "hierarchy", hierarchy, 0 },
 	{ "new_ones_part", new_ones_part, 0 },
+	{ "running_ones_stay", running_ones_stay, 0 },
+	{ "running_ones_stay_below", running_ones_stay_below, 0 },
+	{ "running_ones_stay_by_hand", running_ones_stay_by_hand, 0 },
+	{ "running_ones_fit", running_ones_fit, 0 },
+	{ "running_ones_part", running_ones_part, 0 },
 	{ "equal_full", equal_full, 0 },
 	{ "equal_twice", equal_twice, 0 },
 	{ "autogroups", autogroups, 0 },

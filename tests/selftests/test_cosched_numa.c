@@ -205,6 +205,38 @@ static void new_ones_near_files(const char *top)
 	}
 }
 
+/* Tasks that ran before there was a home: the first one is where their memory is already. */
+static void running_ones_near_memory(const char *top)
+{
+	cpu_set_t home, there, from;
+	char cg[PATH_MAX], before[PATH_MAX];
+	pid_t pid[TASKS];
+	int i, node;
+
+	need_balancing();
+	/* The kernel knows where all nodes are, as for any but the first one. */
+	cs_mkdir(before, top, "before");
+	cs_write(before, CS_PREF, "auto");
+	cs_sleep_ms(300);
+	for (node = NODES - 1; node >= 0; node--) {
+		from = node_cpus((node + 1) % NODES);
+		there = node_cpus(node);
+		cs_mkdir(cg, top, "a");
+		start(cg, node, pid);
+		for (i = 0; i < TASKS; i++)
+			REQUIRE(!sched_setaffinity(pid[i], sizeof(from), &from), "%s",
+				strerror(errno));
+		cs_sleep_ms(1000);
+		cs_diag("%lld faults on node %d", faults_on(pid[0], node), node);
+		cs_write(cg, CS_PREF, "auto");
+		home = home_of(cg);
+		REQUIRE(CPU_EQUAL(&home, &there), "memory is on node %d, home is not", node);
+		for (i = 0; i < TASKS; i++)
+			cs_kill(pid[i]);
+		cs_rmdir(cg);
+	}
+}
+
 /* Without NUMA balancing nobody knows where memory is, and a home stays where it is. */
 static void balancing_off(const char *top)
 {
@@ -281,6 +313,7 @@ static void home_wins(const char *top)
 static const struct cs_test tests[] = {
 	{ "home_follows_memory", home_follows_memory, 0 },
 	{ "new_ones_near_files", new_ones_near_files, 0 },
+	{ "running_ones_near_memory", running_ones_near_memory, 0 },
 	{ "balancing_off", balancing_off, 0 },
 	{ "home_wins", home_wins, 0 },
 };
