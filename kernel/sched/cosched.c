@@ -1494,9 +1494,9 @@ static enum cosched_review_reason cosched_judge(const struct cosched_review *r, 
  * Not by one review, unless no other task is runnable on any CPU: of two instances that begin
  * together one is the first, by some milliseconds, and would have spread over what the other,
  * of which one thread runs by then, needs next. Nor do averages decide then, the cluster's or that
- * of home: those who are runnable, and do not run briefly, are in them soon. One instance of 8
- * groups that began on half of the machine, and went on there until its average said so, lost 5 ms;
- * one of 1 group, half of it elsewhere by then, 2 %.
+ * of home: those who are runnable, and do not run briefly or are twice as many as all CPUs, are in
+ * them soon. One instance of 8 groups that began on half of the machine, and went on there until
+ * its average said so, lost 5 ms; one of 1 group, half of it elsewhere by then, 2 %.
  *
  * Nor is one of a cluster whose tasks wake each other fetched, or sent, to a CPU that idles: it is
  * left to the balancer, as without a home. To keep all CPUs busy parts those who talk, too.
@@ -1853,11 +1853,11 @@ static noinline void cosched_do_review(struct task_struct *p, struct cosched_clu
 	overruns = stale ? 0 : cl->overruns;
 	/*
 	 * All CPUs are looked at only for one that has more to do than these can, or more that is
-	 * runnable, and not for an instant. In groups within groups the averages of run queues may
-	 * be half of what there is: count, too.
+	 * runnable, and not for an instant: twice as much of those that run briefly. In groups
+	 * within groups the averages of run queues may be half of what there is: count, too.
 	 */
-	if (r.own > r.total ||
-	    (!cosched_runs_briefly(p) && (u64)r.nr_own << SCHED_CAPACITY_SHIFT > r.total)) {
+	if (r.own > r.total || (u64)r.nr_own << SCHED_CAPACITY_SHIFT >
+			       (cosched_runs_briefly(p) ? 2 * r.total : r.total)) {
 		unsigned int nr = cosched_nr_others(cl);
 
 		r.alone = !nr;
