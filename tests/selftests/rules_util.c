@@ -120,7 +120,7 @@ const struct ru_topo *ru_topo(void)
 /* Workers */
 
 /* Ten microseconds, nearly all of it in PAUSE: see rules_util.h. */
-static void unit_of_work(void)
+void ru_unit_of_work(void)
 {
 	int i;
 
@@ -202,7 +202,7 @@ static void work(struct ru_gang *g, struct ru_worker *w, int nr)
 	while (w->stop == RU_RUN) {
 		bool stayed;
 
-		unit_of_work();
+		ru_unit_of_work();
 		t = ru_now();
 		cpu = sched_getcpu();
 		stayed = cpu == last_cpu && t - last < RU_GAP_NS;

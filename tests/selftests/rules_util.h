@@ -49,6 +49,7 @@ cpu_set_t ru_first(const cpu_set_t *set, int n);	/* its n first CPUs */
 int ru_nth(const cpu_set_t *set, int n);		/* wraps around */
 
 uint64_t ru_now(void);
+void ru_unit_of_work(void);	/* 10 us, nearly all of it in PAUSE */
 
 enum ru_stop {
 	RU_RUN,

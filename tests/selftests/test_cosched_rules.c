@@ -1957,8 +1957,10 @@ static void talk(void *arg)
 		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
 		end = now.tv_sec * 1000000000ULL + now.tv_nsec + talks->least +
 		      rand_r(&seed) % talks->range;
-		while (now.tv_sec * 1000000000ULL + now.tv_nsec < end)
+		while (now.tv_sec * 1000000000ULL + now.tv_nsec < end) {
+			ru_unit_of_work();
 			clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+		}
 		if (!talks->mute && write(t->out, &c, 1) != 1)
 			break;
 	}
