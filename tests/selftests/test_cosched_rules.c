@@ -2196,7 +2196,7 @@ static int pulled_soon(const char *top, unsigned int far_times, const cpu_set_t 
 		const struct ru_event *review = NULL;
 		struct ru_trace trace;
 		bool found = false;
-		uint64_t end;
+		uint64_t freed, end;
 
 		cs_write(top, CS_WEIGHTS, CS_WEIGHTS_DEFAULT);
 		others = block(&rest, 1);
@@ -2204,6 +2204,7 @@ static int pulled_soon(const char *top, unsigned int far_times, const cpu_set_t 
 		ru_trace_start();
 		cs_sleep_ms(30);
 		cs_write(top, CS_WEIGHTS, "1 10000");
+		freed = ru_now();
 		ru_end(others);
 		end = ru_now();
 		cs_sleep_ms(14);
@@ -2219,7 +2220,9 @@ static int pulled_soon(const char *top, unsigned int far_times, const cpu_set_t 
 			if (e->ns < end || strcmp(e->name, "cosched_pull") || strcmp(e->reason, "idle"))
 				continue;
 			pulled++;
-			*dear += review && review->dear > 1408 && e->ns - review->ns < 16 * MS;
+			/* The first one to go left a CPU idle long before the last one did. */
+			*dear += review && review->dear > 1408 &&
+				 e->ns - review->ns < 16 * MS && e->ns - freed < 15 * MS;
 		}
 		*rounds += found;
 		free(trace.event);
