@@ -182,9 +182,8 @@ static void new_ones_part(const char *top)
 static void running_ones(const char *top, bool above, bool by_hand)
 {
 	const struct ru_topo *topo = ru_topo();
-	char parent[PATH_MAX], cg[2][PATH_MAX];
+	char parent[PATH_MAX], cg[1][PATH_MAX];
 	cpu_set_t home, all = topo->online;
-	long long changes;
 	struct ru_gang *g;
 	int i;
 
@@ -200,12 +199,10 @@ static void running_ones(const char *top, bool above, bool by_hand)
 						    .start = topo->llc[i] });
 		cs_sleep_ms(SETTLE_MS);
 		ru_allow(g, &all);
-		changes = cs_stat(cg[0], "home_changes");
 		cs_write(cg[0], CS_PREF, "auto");
 		home = home_of(cg[0]);
 		REQUIRE(CPU_EQUAL(&home, &topo->llc[i]), "they ran in domain %d", i);
 		stands_still(cg, 1, AUTO_SETTLE_MS);
-		cs_diag("%lld changes", cs_stat(cg[0], "home_changes") - changes);
 		ru_end(g);
 		cs_rmdir(cg[0]);
 		/* Until they are forgotten. */
@@ -264,10 +261,8 @@ static void running_ones_part(const char *top)
 						.start = topo->llc[1] });
 	}
 	cs_sleep_ms(SETTLE_MS);
-	for (i = 0; i < 2; i++) {
+	for (i = 0; i < 2; i++)
 		cs_write(cg[i], CS_PREF, "auto");
-		home[i] = home_of(cg[i]);
-	}
 	cs_sleep_ms(AUTO_SETTLE_MS);
 	for (i = 0; i < 2; i++)
 		home[i] = home_of(cg[i]);

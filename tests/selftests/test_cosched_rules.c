@@ -2220,7 +2220,7 @@ static int pulled_soon(const char *top, unsigned int far_times, const cpu_set_t 
 			if (e->ns < end || strcmp(e->name, "cosched_pull") || strcmp(e->reason, "idle"))
 				continue;
 			pulled++;
-			/* The first one to go left a CPU idle long before the last one did. */
+			/* The first to go leaves its CPU idle up to 4 ms before the last; 16 may pull. */
 			*dear += review && review->dear > 1408 &&
 				 e->ns - review->ns < 16 * MS && e->ns - freed < 15 * MS;
 		}
