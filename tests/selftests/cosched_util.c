@@ -189,8 +189,11 @@ static int remove_below(const char *cg, long long end)
 	if (ret)
 		return ret;
 
-	while ((ret = cs_try_rmdir(cg)) == -EBUSY && cs_now_ms() < end)
+	while ((ret = cs_try_rmdir(cg)) == -EBUSY && cs_now_ms() < end) {
+		/* A task that moves itself here may have come after the first kill. */
+		cs_try_write(cg, "cgroup.kill", "1");
 		cs_sleep_ms(5);
+	}
 	return ret == -ENOENT ? 0 : ret;
 }
 

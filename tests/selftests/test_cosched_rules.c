@@ -562,9 +562,8 @@ static void rule2_spill_to_idle(const char *top)
 	cs_sleep_ms(SETTLE_MS);
 	spilled = cs_stat(top, "wakeups_spilled");
 	ru_trace_start();
-	until_asleep(g);
 	ru_mark(g, &mark);
-	ru_allow(g, &topo->online);
+	allow_asleep(g, &home, &topo->online);
 	cs_sleep_ms(500);
 	s.g = g;
 	ru_trace_stop(&s.trace);
@@ -2220,9 +2219,18 @@ static int pulled_soon(const char *top, unsigned int far_times, const cpu_set_t 
 			if (e->ns < end || strcmp(e->name, "cosched_pull") || strcmp(e->reason, "idle"))
 				continue;
 			pulled++;
-			/* The first to go leaves its CPU idle up to 4 ms before the last; 16 may pull. */
-			*dear += review && review->dear > 1408 &&
-				 e->ns - review->ns < 16 * MS && e->ns - freed < 15 * MS;
+			/*
+			 * The first to go leaves its CPU idle up to 4 ms before the last; 16 may
+			 * pull. Not all reviews are traced, and three of those may have come since
+			 * that forget a sixteenth each.
+			 */
+			if (review && review->dear > 1490 &&
+			    e->ns - review->ns < 16 * MS && e->ns - freed < 15 * MS) {
+				(*dear)++;
+				cs_diag("round %d: %d pulled from CPU %d by CPU %d after %.1f ms, dear %d %.1f ms before",
+					round, e->pid, e->src, e->dst, (e->ns - freed) / 1e6,
+					review->dear, (e->ns - review->ns) / 1e6);
+			}
 		}
 		*rounds += found;
 		free(trace.event);
