@@ -2171,10 +2171,21 @@ static double full_machine_share(const char *top, unsigned int far_times, int *d
 }
 
 /*
+ * What is left of @dear, which a review traced @ns ago found. Not all are traced, and each of those
+ * since, which are more than 6 ms apart, may have forgotten a sixteenth.
+ */
+static int dear_since(int dear, uint64_t ns)
+{
+	for (; ns >= 6 * MS; ns -= 6 * MS)
+		dear -= (dear - 1024 + 15) / 16;
+	return dear;
+}
+
+/*
  * The same cluster on a full machine, until all others but those on @stay end at once, 20 times:
  * how many tasks idle CPUs pull from home within 14 ms, while the weights let them go by nothing
  * else. *@dear: how many of them after a review, at most 16 ms before, that found leaving to be
- * dear; *@rounds: how many times the last review before the end had.
+ * dear, so that it still is; *@rounds: how many times the last review before the end had.
  */
 static int pulled_soon(const char *top, unsigned int far_times, const cpu_set_t *stay,
 		       int *dear, int *rounds)
@@ -2219,13 +2230,9 @@ static int pulled_soon(const char *top, unsigned int far_times, const cpu_set_t 
 			if (e->ns < end || strcmp(e->name, "cosched_pull") || strcmp(e->reason, "idle"))
 				continue;
 			pulled++;
-			/*
-			 * The first to go leaves its CPU idle up to 4 ms before the last; 16 may
-			 * pull. Not all reviews are traced, and three of those may have come since
-			 * that forget a sixteenth each.
-			 */
-			if (review && review->dear > 1490 &&
-			    e->ns - review->ns < 16 * MS && e->ns - freed < 15 * MS) {
+			/* The first to go leaves its CPU idle up to 4 ms before the last; 16 may pull. */
+			if (review && e->ns - review->ns < 16 * MS && e->ns - freed < 15 * MS &&
+			    dear_since(review->dear, e->ns - review->ns) > 1408) {
 				(*dear)++;
 				cs_diag("round %d: %d pulled from CPU %d by CPU %d after %.1f ms, dear %d %.1f ms before",
 					round, e->pid, e->src, e->dst, (e->ns - freed) / 1e6,
