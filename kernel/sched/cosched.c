@@ -60,8 +60,7 @@
  *	that one, which has a home of its own.
  *	Before all that, where a cluster keeps a domain outside busy as well, whom a
  *	task there wakes stays with it; and where it overruns the machine, or tries what
- *	that does to it (see "Bursts"), all of that is its home. Whom its own wake then is
- *	placed as without one, but goes to its waker's domain if that has no more to do.
+ *	that does to it (see "Bursts"), all of that is its home.
  *
  * load balancer: cosched_can_migrate(). Into home is never cache hot. Out of it,
  *	if home has no idle CPU, one at a time to one that is durably idle, and where leaving is
@@ -1069,38 +1068,28 @@ static const struct cpumask *cosched_llc_span(int cpu)
 }
 
 /*
- * Sum over the CPUs of @cpu's LLC domain; *@nr of them. Remembered for a tick where many ask for
- * the same, and where there is a domain: a CPU without one is looked at each time.
+ * Sum over the CPUs of @cpu's LLC domain outside of @home; *@nr of them. Remembered for
+ * a tick where many ask for the same: what the idle class asks for is not.
  */
-static unsigned long cosched_llc_load(int cpu, unsigned int *nr)
+static unsigned long cosched_outside_load(int cpu, struct cosched_home *home,
+					  enum cosched_asker asker, unsigned int *nr)
 {
-	struct sched_domain_shared *sds = rcu_dereference(per_cpu(sd_llc_shared, cpu));
+	const struct cpumask *span = cosched_llc_span(cpu);
+	struct sched_domain_shared *sds;
 	unsigned long now = jiffies;
 
-	if (!sds)
-		return cosched_sum_load(cosched_llc_span(cpu), NULL, COSCHED_ASKER_NORMAL, nr);
+	sds = rcu_dereference(per_cpu(sd_llc_shared, cpu));
+	if (!sds || asker != COSCHED_ASKER_NORMAL || cpumask_intersects(span, home_mask(home)))
+		return cosched_sum_load(span, home_mask(home), asker, nr);
 
 	*nr = per_cpu(sd_llc_size, cpu);
 	if (READ_ONCE(sds->cosched_stamp) != now) {
 		unsigned int ignored;
 
-		WRITE_ONCE(sds->cosched_load,
-			   cosched_sum_load(cosched_llc_span(cpu), NULL, COSCHED_ASKER_NORMAL,
-					    &ignored));
+		WRITE_ONCE(sds->cosched_load, cosched_sum_load(span, NULL, asker, &ignored));
 		WRITE_ONCE(sds->cosched_stamp, now);
 	}
 	return READ_ONCE(sds->cosched_load);
-}
-
-/* The same without @home, and for any @asker: what the idle class asks for is not remembered. */
-static unsigned long cosched_outside_load(int cpu, struct cosched_home *home,
-					  enum cosched_asker asker, unsigned int *nr)
-{
-	const struct cpumask *span = cosched_llc_span(cpu);
-
-	if (asker != COSCHED_ASKER_NORMAL || cpumask_intersects(span, home_mask(home)))
-		return cosched_sum_load(span, home_mask(home), asker, nr);
-	return cosched_llc_load(cpu, nr);
 }
 
 /*
@@ -1510,8 +1499,7 @@ static enum cosched_review_reason cosched_judge(const struct cosched_review *r, 
  * its average said so, lost 5 ms; one of 1 group, half of it elsewhere by then, 2 %.
  *
  * Nor is one of a cluster whose tasks wake each other fetched, or sent, to a CPU that idles: it is
- * left to the balancer, as without a home. To keep all CPUs busy parts those who talk, too. They
- * gather again: see cosched_gather().
+ * left to the balancer, as without a home. To keep all CPUs busy parts those who talk, too.
  */
 static bool cosched_judge_overrun(const struct cosched_review *r, u32 weights, bool before)
 {
@@ -2071,33 +2059,6 @@ static int cosched_idle_beside(struct task_struct *p, struct cosched_home *home,
 }
 
 /*
- * Where @p goes, of a cluster that overruns the machine, whom one of its own wakes on @cpu, below
- * another LLC than @prev; -1: where the kernel has it. Those who talk with each other are parted
- * while that cluster spreads over the machine, and by the loads of two CPUs wake-affine leaves
- * half of them where they are. So they gather: @p goes to the shortest queue below its waker's
- * LLC, if these CPUs have no more to do than those it leaves. Not where it would run at once, nor
- * more often than a running task looks for a better CPU.
- */
-static int cosched_gather(struct task_struct *p, int prev, int cpu)
-{
-	struct cosched_scan s = COSCHED_SCAN_INIT;
-	unsigned long load, prev_load;
-	unsigned int nr, prev_nr;
-
-	if (cpus_share_cache(prev, cpu) || !cosched_cpu_allowed(p, cpu) ||
-	    time_before(jiffies, p->cosched_look + COSCHED_LOOK_INTERVAL) ||
-	    !cosched_nr_queued(cpu_rq(prev)))
-		return -1;
-	load = cosched_llc_load(cpu, &nr);
-	prev_load = cosched_llc_load(prev, &prev_nr);
-	if ((u64)load * prev_nr > (u64)prev_load * nr)
-		return -1;
-	p->cosched_look = jiffies;
-	cosched_scan_queues(p, cosched_llc_span(cpu), NULL, cpu, &s);
-	return s.queue;
-}
-
-/*
  * A wakeup that has to queue at home does so where its data is warm, as
  * select_idle_sibling() has it, unless that queue is by more than so many tasks longer
  * than the shortest, and more than twice as long: wakeups soon even out any queue but one of
@@ -2137,11 +2098,7 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	woken = wakeup && cosched_woken_by_own(cl);
 	if (everywhere && woken) {
 		cosched_review(p, cl, home);
-		cpu = cosched_hands_off(cl) ? cosched_gather(p, prev, this_cpu) : -1;
-		if (cpu < 0)
-			return -1;
-		reason = COSCHED_GATHER;
-		goto out;
+		return -1;
 	}
 
 	span = everywhere ? cpu_online_mask : home_mask(home);
@@ -2293,7 +2250,7 @@ queue:
 	else if (prev_home && cosched_nr_queued(cpu_rq(prev)) <= s.nr_queued)
 		cpu = prev;
 out:
-	if (everywhere && reason != COSCHED_GATHER && !cpumask_test_cpu(cpu, home_mask(home)))
+	if (everywhere && !cpumask_test_cpu(cpu, home_mask(home)))
 		reason = reason == COSCHED_HOME_IDLE ? COSCHED_SPILL : COSCHED_OVERFLOW;
 	switch (reason) {
 	case COSCHED_HOME_IDLE:
@@ -2307,10 +2264,6 @@ out:
 		break;
 	case COSCHED_OVERFLOW:
 		cosched_count(cl, COSCHED_WAKEUP_OVERFLOWED);
-		break;
-	case COSCHED_GATHER:
-		cosched_count(cl, cpumask_test_cpu(cpu, home_mask(home)) ?
-				  COSCHED_WAKEUP_HOME : COSCHED_WAKEUP_OVERFLOWED);
 		break;
 	}
 	trace_cosched_place(p, prev, cpu, reason);

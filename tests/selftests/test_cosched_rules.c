@@ -2059,92 +2059,6 @@ static void rule3_overrun_talkers(const char *top)
 	REQUIRE(placed >= n, "the cluster places none");
 }
 
-/* Tells somebody something every 2 ms. */
-static void tell_often(void *arg)
-{
-	const int *out = arg;
-
-	do {
-		cs_sleep_ms(2);
-	} while (write(*out, "", 1) == 1);
-	_exit(1);
-}
-
-/* Spinners in @top, @n on each CPU of the set. */
-static struct ru_gang *spin_on(const char *top, const cpu_set_t *set, int n)
-{
-	return ru_gang(&(struct ru_gang_opts){
-		.n = n * CPU_COUNT(set), .cg = top, .start = *set, .one_each = true });
-}
-
-/*
- * How many times of ten is one that is woken from below the first LLC there, 30 ms after it was let
- * go below another, where it was alone if there is an @idle CPU? That one has @n spinners for each
- * other CPU. Below the first there are nearly three, but most of them are where its waker is: by the
- * queues of the two CPUs alone nobody would go there. *@gathers: wakeups that were placed there.
- */
-static int times_gathered(const char *top, int n, bool idle, int *gathers)
-{
-	const struct ru_topo *topo = ru_topo();
-	cpu_set_t near = topo->llc[0], far = topo->llc[1], rest = outside_of(&near);
-	cpu_set_t waker_cpu = ru_first(&near, 1), beside = ru_minus(&near, &waker_cpu);
-	struct ru_gang *g[3];
-	struct ru_trace trace;
-	pid_t waker, wakee;
-	int i, there = 0, told[2];
-	struct talker t;
-
-	if (idle)
-		CPU_CLR(ru_nth(&far, 0), &rest);
-	ru_prefer(top, &near);
-	g[0] = spin_on(top, &waker_cpu, 2 * CPU_COUNT(&near));
-	g[1] = spin_on(top, &beside, 1);
-	g[2] = spin_on(top, &rest, n);
-	talk_for(50000, 150000);
-	talks->mute = true;
-	REQUIRE(!pipe(told), "cannot make a pipe");
-	t.in = told[0];
-	t.out = told[1];
-	wakee = cs_spawn(top, talk, &t);
-	waker = cs_spawn(top, tell_often, &told[1]);
-	REQUIRE(!setpriority(PRIO_PROCESS, waker, -20) &&
-		!sched_setaffinity(waker, sizeof(waker_cpu), &waker_cpu), "cannot set up the waker");
-	cs_sleep_ms(2 * SETTLE_MS);
-	ru_trace_start();
-	for (i = 0; i < 10; i++) {
-		REQUIRE(!sched_setaffinity(wakee, sizeof(far), &far), "cannot send it away");
-		cs_sleep_ms(30);
-		REQUIRE(!sched_setaffinity(wakee, sizeof(far), &topo->online), "cannot let it go");
-		cs_sleep_ms(30);
-		there += CPU_ISSET(cs_task_cpu(wakee), &near);
-	}
-	ru_trace_stop(&trace);
-	*gathers = ru_count(&trace, NULL, "cosched_place", "gather");
-	cs_diag("%d spinners for each%s CPU elsewhere: %d of 10 times near its waker, %d gathered; overrun %d times",
-		n, idle ? " other" : "", there, *gathers,
-		ru_count(&trace, NULL, "cosched_review", "overrun"));
-	cs_kill(wakee);
-	cs_kill(waker);
-	close(told[0]);
-	close(told[1]);
-	for (i = 0; i < 3; i++)
-		ru_end(g[i]);
-	return there;
-}
-
-/* Who is woken from afar goes where its waker is, unless there is more to do, or it would wait. */
-static void rule3_overrun_gather(const char *top)
-{
-	int there, gathers;
-
-	there = times_gathered(top, 3, false, &gathers);
-	REQUIRE(there >= 9 && gathers >= 7, "the cluster leaves its tasks parted");
-	there = times_gathered(top, 2, false, &gathers);
-	REQUIRE(there <= 1 && gathers <= 1, "it gathers them where there is more to do");
-	there = times_gathered(top, 6, true, &gathers);
-	REQUIRE(there <= 1 && gathers <= 1, "who would run at once has to wait near its waker");
-}
-
 /*
  * How long after they began to talk all of the machine was home, in ms; 60: it was not. @brief: they
  * have talked before, and are known to run briefly.
@@ -2687,7 +2601,6 @@ int main(int argc, char **argv)
 		TEST(rule7_brief_tasks_part),
 		TEST(rule3_overrun),
 		TEST(rule3_overrun_talkers),
-		TEST(rule3_overrun_gather),
 		TEST(rule3_overrun_at_once),
 		TEST(rule4_dear),
 		TEST(rule8_affinity),

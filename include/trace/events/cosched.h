@@ -15,7 +15,6 @@
 	EM(COSCHED_HOME_STRAY,	"home_stray")		\
 	EM(COSCHED_STAY,	"stay")			\
 	EM(COSCHED_SPILL,	"spill")		\
-	EM(COSCHED_GATHER,	"gather")		\
 	EMe(COSCHED_OVERFLOW,	"overflow")
 
 #define COSCHED_PULL_REASONS				\
