@@ -101,12 +101,13 @@ func TestRules(t *testing.T) {
 		ownOut     = "rule4_woken_by_own"             // likewise
 		cookies    = "rule8_core_cookies"             // SMT
 		isolated   = "rule8_isolated_cpus"            // has a guest of its own, below
+		bursts     = "rule3_overrun_bursts"           // eight CPUs at most
 	)
 	for preset, maySkip := range map[string][]string{
 		"paper":    {neighbours, cores, own, ownOut, cookies, isolated},
-		"demo":     {cores, cookies, isolated},
+		"demo":     {cores, cookies, isolated, bursts},
 		"smt8":     {neighbours, isolated},
-		"cfs-talk": {cores, cookies, isolated},
+		"cfs-talk": {cores, cookies, isolated, bursts},
 	} {
 		forSeeds(t, preset, func(t *testing.T, seed uint64) {
 			placement(t, "rules", seed, vm.Config{Topology: topology(t, preset)}, maySkip...)

@@ -60,7 +60,8 @@
  *	that one, which has a home of its own.
  *	Before all that, where a cluster keeps a domain outside busy as well, whom a
  *	task there wakes stays with it; and where it overruns the machine, or tries what
- *	that does to it (see "Bursts"), all of that is its home.
+ *	that does to it (see "Bursts"), all of that is its home. Whom its own wake then is
+ *	placed as without one, but goes to its waker's domain if that has no more to do.
  *
  * load balancer: cosched_can_migrate(). Into home is never cache hot. Out of it,
  *	if home has no idle CPU, one at a time to one that is durably idle, and where leaving is
@@ -1499,7 +1500,8 @@ static enum cosched_review_reason cosched_judge(const struct cosched_review *r, 
  * its average said so, lost 5 ms; one of 1 group, half of it elsewhere by then, 2 %.
  *
  * Nor is one of a cluster whose tasks wake each other fetched, or sent, to a CPU that idles: it is
- * left to the balancer, as without a home. To keep all CPUs busy parts those who talk, too.
+ * left to the balancer, as without a home. To keep all CPUs busy parts those who talk, too. They
+ * gather again: see cosched_gather().
  */
 static bool cosched_judge_overrun(const struct cosched_review *r, u32 weights, bool before)
 {
@@ -1847,7 +1849,8 @@ static noinline void cosched_do_review(struct task_struct *p, struct cosched_clu
 		if (cl->trial.phase)
 			return;
 		trace_cosched_review(cl->cgroup_id, COSCHED_REVIEW_TRIAL, cl->trial.run[0],
-				     cl->trial.run[1], r.load, r.capacity, r.room, cl->dear);
+				     cl->trial.run[1], r.load, r.capacity, r.room, cl->dear,
+				     cosched_bursts(cl));
 	}
 	/* What it was longer ago than it lasts does not count. */
 	overruns = stale ? 0 : cl->overruns;
@@ -1889,7 +1892,7 @@ static noinline void cosched_do_review(struct task_struct *p, struct cosched_clu
 			a->next = COSCHED_APART_MIN;
 	}
 	trace_cosched_review(cl->cgroup_id, reason, r.run[0], r.run[1], r.load, r.capacity, r.room,
-			     cl->dear);
+			     cl->dear, cosched_bursts(cl));
 }
 
 /* If it is time, see whether @cl, of which @p wakes up, should be apart, or overruns all. */
@@ -2059,6 +2062,64 @@ static int cosched_idle_beside(struct task_struct *p, struct cosched_home *home,
 }
 
 /*
+ * Tasks in the queues of those CPUs below @cpu's LLC that @p may use, *@nr of them; 0 if one of
+ * them is idle. As of now: of many whom one wakes at once, each sees those before it.
+ */
+static unsigned int cosched_llc_queued(struct task_struct *p, int cpu, unsigned int *nr)
+{
+	const struct cpumask *span = cosched_llc_span(cpu);
+	unsigned int queued = 0;
+
+	*nr = 0;
+	for_each_cpu(cpu, span) {
+		struct rq *rq = cpu_rq(cpu);
+		unsigned int here;
+
+		if (!cosched_cpu_allowed(p, cpu))
+			continue;
+		here = cosched_nr_queued(rq) + READ_ONCE(rq->ttwu_pending);
+		if (!here || cosched_cpu_idle(p, cpu))
+			return 0;
+		queued += here;
+		++*nr;
+	}
+	return queued;
+}
+
+/*
+ * Where @p goes, of a cluster that overruns the machine, whom one of its own wakes on @cpu, below
+ * another LLC than @prev; -1: where the kernel has it. Those who talk with each other are parted
+ * while that cluster spreads over the machine, and by the loads of two CPUs wake-affine leaves
+ * half of them where they are. So they gather: @p goes to the shortest queue below its waker's
+ * LLC, if no more wait for each CPU there than where it leaves. Not where it would run at once,
+ * nor more often than a running task looks for a better CPU. Whose tasks come in bursts, and run
+ * hardly longer elsewhere, gains nothing by that.
+ */
+static int cosched_gather(struct task_struct *p, int prev, int cpu)
+{
+	const struct cpumask *span = cosched_llc_span(cpu);
+	struct cosched_scan s = COSCHED_SCAN_INIT;
+	unsigned int queued, nr, prev_queued, prev_nr;
+
+	if (cpus_share_cache(prev, cpu) || !cosched_cpu_allowed(p, cpu) ||
+	    time_before(jiffies, p->cosched_look + COSCHED_LOOK_INTERVAL) ||
+	    !cosched_nr_queued(cpu_rq(prev)))
+		return -1;
+	p->cosched_look = jiffies;
+	prev_queued = cosched_llc_queued(p, prev, &prev_nr);
+	if (!prev_queued)
+		return -1;
+	queued = cosched_llc_queued(p, cpu, &nr);
+	if (!queued)
+		cosched_scan(p, span, NULL, cpu, &s);
+	if (s.idle >= 0)
+		return s.idle;
+	if (queued * prev_nr <= prev_queued * nr)
+		cosched_scan_queues(p, span, NULL, cpu, &s);
+	return s.queue;
+}
+
+/*
  * A wakeup that has to queue at home does so where its data is warm, as
  * select_idle_sibling() has it, unless that queue is by more than so many tasks longer
  * than the shortest, and more than twice as long: wakeups soon even out any queue but one of
@@ -2098,7 +2159,12 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	woken = wakeup && cosched_woken_by_own(cl);
 	if (everywhere && woken) {
 		cosched_review(p, cl, home);
-		return -1;
+		cpu = cosched_hands_off(cl) && !cosched_bursts(cl) ?
+		      cosched_gather(p, prev, this_cpu) : -1;
+		if (cpu < 0)
+			return -1;
+		reason = COSCHED_GATHER;
+		goto out;
 	}
 
 	span = everywhere ? cpu_online_mask : home_mask(home);
@@ -2250,7 +2316,7 @@ queue:
 	else if (prev_home && cosched_nr_queued(cpu_rq(prev)) <= s.nr_queued)
 		cpu = prev;
 out:
-	if (everywhere && !cpumask_test_cpu(cpu, home_mask(home)))
+	if (everywhere && reason != COSCHED_GATHER && !cpumask_test_cpu(cpu, home_mask(home)))
 		reason = reason == COSCHED_HOME_IDLE ? COSCHED_SPILL : COSCHED_OVERFLOW;
 	switch (reason) {
 	case COSCHED_HOME_IDLE:
@@ -2264,6 +2330,10 @@ out:
 		break;
 	case COSCHED_OVERFLOW:
 		cosched_count(cl, COSCHED_WAKEUP_OVERFLOWED);
+		break;
+	case COSCHED_GATHER:
+		cosched_count(cl, cpumask_test_cpu(cpu, home_mask(home)) ?
+				  COSCHED_WAKEUP_HOME : COSCHED_WAKEUP_OVERFLOWED);
 		break;
 	}
 	trace_cosched_place(p, prev, cpu, reason);

@@ -561,12 +561,13 @@ static bool parse_event(const char *line, struct ru_event *e)
 		return false;
 	e->ns = seconds * 1e9;
 	at += end;
-	e->pid = field(at, "pid");
+	e->pid = either(at, "pid", "next_pid", "next_pid");
 	e->src = either(at, "prev_cpu", "orig_cpu", "src_cpu");
 	e->dst = either(at, "cpu", "dest_cpu", "dst_cpu");
 	if (e->dst < 0)
 		e->dst = field(at, "target_cpu");
 	e->dear = field(at, "dear");
+	e->bursts = field(at, "bursts");
 	reason = strstr(at, " reason=");
 	if (reason)
 		sscanf(reason, " reason=%15s", e->reason);
@@ -628,6 +629,29 @@ int ru_count(const struct ru_trace *t, const struct ru_gang *g, const char *name
 	     const char *reason)
 {
 	return ru_count_to(t, g, name, reason, NULL);
+}
+
+bool ru_idle_about(const struct ru_trace *t, int at, int cpu, uint64_t before, uint64_t after)
+{
+	uint64_t ns = t->event[at].ns;
+	const struct ru_event *e;
+	int i;
+
+	for (i = at; i >= 0; i--) {
+		e = &t->event[i];
+		if (!strcmp(e->name, "sched_switch") && e->on == cpu)
+			break;
+	}
+	if (i < 0 || e->pid || e->ns + before > ns)
+		return false;
+	for (i = at + 1; i < t->n; i++) {
+		e = &t->event[i];
+		if (e->ns > ns + after)
+			return true;
+		if (!strcmp(e->name, "sched_switch") && e->on == cpu)
+			return false;
+	}
+	return false;
 }
 
 static bool migration(const struct ru_event *e, const struct ru_gang *g)

@@ -143,10 +143,10 @@ struct ru_event {
 	uint64_t ns;
 	char name[24];
 	char reason[16];
-	pid_t pid;
+	pid_t pid;		/* of sched_switch the next one */
 	int src, dst;		/* prev_cpu, orig_cpu or src_cpu; cpu, dest_cpu, dst_cpu or target_cpu */
 	int on;			/* the CPU that traced it */
-	int dear;		/* of cosched_review, or -1 */
+	int dear, bursts;	/* of cosched_review, or -1 */
 };
 
 struct ru_trace {
@@ -164,6 +164,11 @@ int ru_count(const struct ru_trace *t, const struct ru_gang *g, const char *name
 /* Of these, those whose destination is in the set. */
 int ru_count_to(const struct ru_trace *t, const struct ru_gang *g, const char *name,
 		const char *reason, const cpu_set_t *set);
+/*
+ * Was the CPU idle from @before ns before that event until @after ns after it? The trace has
+ * "sched/sched_switch", too.
+ */
+bool ru_idle_about(const struct ru_trace *t, int at, int cpu, uint64_t before, uint64_t after);
 /* Migrations of the gang into the set from elsewhere. */
 int ru_moves_into(const struct ru_trace *t, const struct ru_gang *g, const cpu_set_t *set);
 /* Migrations of the gang from one LLC domain to another since a time. */

@@ -2059,6 +2059,223 @@ static void rule3_overrun_talkers(const char *top)
 	REQUIRE(placed >= n, "the cluster places none");
 }
 
+/* Tells somebody something every 2 ms. */
+static void tell_often(void *arg)
+{
+	const int *out = arg;
+
+	do {
+		cs_sleep_ms(2);
+	} while (write(*out, "", 1) == 1);
+	_exit(1);
+}
+
+/* Spinners in @top, @n on each CPU of the set. */
+static struct ru_gang *spin_on(const char *top, const cpu_set_t *set, int n)
+{
+	return ru_gang(&(struct ru_gang_opts){
+		.n = n * CPU_COUNT(set), .cg = top, .start = *set, .one_each = true });
+}
+
+/*
+ * How many times of ten is one that is woken from below the first LLC there, 30 ms after it was let
+ * go below another, where it was alone if there is an @idle CPU? That one has @n spinners for each
+ * other CPU. Below the first there are nearly three, but most of them are where its waker is: by the
+ * queues of the two CPUs alone nobody would go there. *@gathers: wakeups that were placed there.
+ */
+static int times_gathered(const char *top, int n, bool idle, int *gathers)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t near = topo->llc[0], far = topo->llc[1], rest = outside_of(&near);
+	cpu_set_t waker_cpu = ru_first(&near, 1), beside = ru_minus(&near, &waker_cpu);
+	struct ru_gang *g[3];
+	struct ru_trace trace;
+	pid_t waker, wakee;
+	int i, there = 0, told[2];
+	struct talker t;
+
+	if (idle)
+		CPU_CLR(ru_nth(&far, 0), &rest);
+	ru_prefer(top, &near);
+	g[0] = spin_on(top, &waker_cpu, 2 * CPU_COUNT(&near));
+	g[1] = spin_on(top, &beside, 1);
+	g[2] = spin_on(top, &rest, n);
+	talk_for(50000, 150000);
+	talks->mute = true;
+	REQUIRE(!pipe(told), "cannot make a pipe");
+	t.in = told[0];
+	t.out = told[1];
+	wakee = cs_spawn(top, talk, &t);
+	waker = cs_spawn(top, tell_often, &told[1]);
+	REQUIRE(!setpriority(PRIO_PROCESS, waker, -20) &&
+		!sched_setaffinity(waker, sizeof(waker_cpu), &waker_cpu), "cannot set up the waker");
+	cs_sleep_ms(2 * SETTLE_MS);
+	ru_trace_start();
+	for (i = 0; i < 10; i++) {
+		REQUIRE(!sched_setaffinity(wakee, sizeof(far), &far), "cannot send it away");
+		cs_sleep_ms(30);
+		REQUIRE(!sched_setaffinity(wakee, sizeof(far), &topo->online), "cannot let it go");
+		cs_sleep_ms(30);
+		there += CPU_ISSET(cs_task_cpu(wakee), &near);
+	}
+	ru_trace_stop(&trace);
+	*gathers = ru_count(&trace, NULL, "cosched_place", "gather");
+	cs_diag("%d spinners for each%s CPU elsewhere: %d of 10 times near its waker, %d gathered; overrun %d times",
+		n, idle ? " other" : "", there, *gathers,
+		ru_count(&trace, NULL, "cosched_review", "overrun"));
+	cs_kill(wakee);
+	cs_kill(waker);
+	close(told[0]);
+	close(told[1]);
+	for (i = 0; i < 3; i++)
+		ru_end(g[i]);
+	return there;
+}
+
+/* Who is woken from afar goes where its waker is, unless there is more to do, or it would wait. */
+static void rule3_overrun_gather(const char *top)
+{
+	int there, gathers;
+
+	there = times_gathered(top, 3, false, &gathers);
+	REQUIRE(there >= 9 && gathers >= 7, "the cluster leaves its tasks parted");
+	there = times_gathered(top, 2, false, &gathers);
+	REQUIRE(there <= 1 && gathers <= 1, "it gathers them where there is more to do");
+	there = times_gathered(top, 6, true, &gathers);
+	REQUIRE(there <= 1 && gathers <= 1, "who would run at once has to wait near its waker");
+}
+
+struct bursts {
+	const int *told;
+	int n;
+	long every_ms;
+};
+
+/* Tells all of them something, over and over. */
+static void tell_at_once(void *arg)
+{
+	const struct bursts *b = arg;
+
+	for (;;) {
+		cs_sleep_ms(b->every_ms);
+		tell(b->told, b->n);
+	}
+}
+
+/*
+ * One wakes six for each CPU at once, over and over, and all of the machine is idle just before. Has
+ * in the trace what so many times do, and returns how many it wakes.
+ */
+static int wake_at_once(const char *top, long every_ms, int times, struct ru_trace *trace)
+{
+	int i, n = 6 * ru_topo()->nr_cpus, told[n], ends[2];
+	struct bursts bursts = { told, n, every_ms };
+	pid_t who[n + 1];
+
+	for (i = 0; i < n; i++) {
+		struct talker t = { .out = -1 };
+
+		REQUIRE(!pipe(ends), "cannot make a pipe");
+		t.in = ends[0];
+		told[i] = ends[1];
+		who[i] = cs_spawn(top, talk, &t);
+		close(ends[0]);
+	}
+	who[n] = cs_spawn(top, tell_at_once, &bursts);
+	REQUIRE(!setpriority(PRIO_PROCESS, who[n], -20), "cannot set up the waker");
+	cs_sleep_ms(2 * SETTLE_MS);
+	ru_trace_start();
+	ru_trace_also("sched/sched_switch");
+	cs_sleep_ms(times * every_ms);
+	ru_trace_stop(trace);
+	for (i = 0; i <= n; i++)
+		cs_kill(who[i]);
+	for (i = 0; i < n; i++)
+		close(told[i]);
+	return n;
+}
+
+/* Is an event of a trace that a task gathers, and was a CPU beside its own one idle then? */
+static bool gathers(const struct ru_event *e)
+{
+	return !strcmp(e->name, "cosched_place") && !strcmp(e->reason, "gather");
+}
+
+static bool idle_beside(const struct ru_trace *trace, int event)
+{
+	const struct ru_topo *topo = ru_topo();
+	int cpu, llc = topo->llc_of[trace->event[event].src];
+
+	for (cpu = 0; cpu < topo->nr_cpus; cpu++)
+		if (topo->llc_of[cpu] == llc && ru_idle_about(trace, event, cpu, 50000, 100000))
+			return true;
+	return false;
+}
+
+/*
+ * Some gather once all CPUs are busy, none while its domain has an idle one. Nor do many: each sees
+ * where those before it went. Of loads that are up to a tick old all would see the same, and a fifth
+ * to a third of them gather.
+ */
+static void rule3_overrun_herd(const char *top)
+{
+	int i, n, overrun, gathered = 0, left_idle = 0;
+	struct ru_trace trace;
+
+	ru_prefer(top, &ru_topo()->llc[0]);
+	talk_for(500000, 900000);
+	talks->mute = true;
+	n = wake_at_once(top, 7, 20, &trace);
+	overrun = ru_count(&trace, NULL, "cosched_review", "overrun");
+	for (i = 0; i < trace.n; i++) {
+		if (!gathers(&trace.event[i]))
+			continue;
+		gathered++;
+		left_idle += idle_beside(&trace, i);
+	}
+	cs_diag("%d tasks woken 20 times: overrun %d times, %d gathered, %d of them from beside an idle CPU",
+		n, overrun, gathered, left_idle);
+	REQUIRE(overrun >= 10, "the cluster does not know that it overruns the machine");
+	REQUIRE(!left_idle && 8 * gathered <= 20 * n, "they herd to their waker's domain");
+}
+
+/*
+ * Nor does one whose cluster is known to come in bursts: it gains nothing by it. That is known or not
+ * by how they happen to start.
+ */
+static void rule3_overrun_bursts(const char *top)
+{
+	int i, n, overrun, known = 0, gathered = 0, tries;
+	struct ru_trace trace;
+
+	if (ru_topo()->nr_cpus > 8)
+		cs_skip("more CPUs than those whom one wakes at once overrun");
+	ru_prefer(top, &ru_topo()->llc[0]);
+	talk_for(150000, 250000);
+	talks->mute = true;
+	for (tries = 0; tries < 8 && known < 10; tries++) {
+		uint64_t until = 0;
+
+		n = wake_at_once(top, 4, 50, &trace);
+		overrun = 0;
+		for (i = 0; i < trace.n; i++) {
+			const struct ru_event *e = &trace.event[i];
+
+			gathered += gathers(e) && e->ns < until;
+			if (strcmp(e->name, "cosched_review") || strcmp(e->reason, "overrun"))
+				continue;
+			overrun++;
+			known += e->bursts;
+			/* A millisecond less than to the next review. */
+			until = e->bursts ? e->ns + 6 * MS : 0;
+		}
+		cs_diag("%d tasks woken 50 times: overrun %d times, %d so far known to come in bursts; %d gathered then",
+			n, overrun, known, gathered);
+	}
+	REQUIRE(known >= 10, "the cluster does not know that its tasks come in bursts");
+	REQUIRE(!gathered, "they gather, and gain nothing");
+}
+
 /*
  * How long after they began to talk all of the machine was home, in ms; 60: it was not. @brief: they
  * have talked before, and are known to run briefly.
@@ -2601,6 +2818,9 @@ int main(int argc, char **argv)
 		TEST(rule7_brief_tasks_part),
 		TEST(rule3_overrun),
 		TEST(rule3_overrun_talkers),
+		TEST(rule3_overrun_gather),
+		TEST(rule3_overrun_herd),
+		TEST(rule3_overrun_bursts),
 		TEST(rule3_overrun_at_once),
 		TEST(rule4_dear),
 		TEST(rule8_affinity),

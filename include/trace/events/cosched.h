@@ -15,6 +15,7 @@
 	EM(COSCHED_HOME_STRAY,	"home_stray")		\
 	EM(COSCHED_STAY,	"stay")			\
 	EM(COSCHED_SPILL,	"spill")		\
+	EM(COSCHED_GATHER,	"gather")		\
 	EMe(COSCHED_OVERFLOW,	"overflow")
 
 #define COSCHED_PULL_REASONS				\
@@ -206,14 +207,15 @@ TRACE_EVENT(cosched_home,
  * for how long they run at home and outside, in us, the load of home and of the cluster
  * outside, the capacity of home, what others leave of the rest, and how many times longer
  * runs outside are taken to be where that is nothing. At the end of a trial, run_outside is
- * for how long they ran while all of the machine was home, 0 if that is not known.
+ * for how long they ran while all of the machine was home, 0 if that is not known. And whether
+ * its tasks are known to come in bursts.
  */
 TRACE_EVENT(cosched_review,
 
 	TP_PROTO(u64 cgroup, int reason, u32 run_home, u32 run_outside, u64 load, u64 capacity,
-		 u64 room, u32 dear),
+		 u64 room, u32 dear, bool bursts),
 
-	TP_ARGS(cgroup, reason, run_home, run_outside, load, capacity, room, dear),
+	TP_ARGS(cgroup, reason, run_home, run_outside, load, capacity, room, dear, bursts),
 
 	TP_STRUCT__entry(
 		__field(u64,	cgroup)
@@ -224,6 +226,7 @@ TRACE_EVENT(cosched_review,
 		__field(u64,	capacity)
 		__field(u64,	room)
 		__field(u32,	dear)
+		__field(bool,	bursts)
 	),
 
 	TP_fast_assign(
@@ -235,12 +238,13 @@ TRACE_EVENT(cosched_review,
 		__entry->capacity	= capacity;
 		__entry->room		= room;
 		__entry->dear		= dear;
+		__entry->bursts		= bursts;
 	),
 
-	TP_printk("cgroup=%llu reason=%s run_home=%u run_outside=%u load=%llu capacity=%llu room=%llu dear=%u",
+	TP_printk("cgroup=%llu reason=%s run_home=%u run_outside=%u load=%llu capacity=%llu room=%llu dear=%u bursts=%d",
 		  __entry->cgroup, __print_symbolic(__entry->reason, COSCHED_REVIEW_REASONS),
 		  __entry->run_home, __entry->run_outside, __entry->load, __entry->capacity,
-		  __entry->room, __entry->dear)
+		  __entry->room, __entry->dear, __entry->bursts)
 );
 
 /*
