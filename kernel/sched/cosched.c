@@ -599,6 +599,8 @@ static bool cosched_runs_on(struct task_struct *p)
 /* How often a cluster is reviewed, in jiffies, and how often before the first verdict. */
 #define COSCHED_REVIEW_INTERVAL	max(HZ / 128, 1)
 #define COSCHED_REVIEWS		4
+/* Before they are apart again. */
+#define COSCHED_REVIEWS_AGAIN	(COSCHED_REVIEWS / 2)
 /* From how many runs, at home and outside, a mean is taken. */
 #define COSCHED_REVIEW_RUNS	12
 
@@ -1444,7 +1446,8 @@ static void cosched_scan_queues(struct task_struct *p, const struct cpumask *spa
  * measured: of those that run at home, and of those that had to leave. Is leaving the better
  * of the two, the cluster is apart for a while: none waits for an idle CPU outside, and
  * whom one outside wakes stays there. That hides what is measured, as what runs at home
- * lacks what is outside, too. So they gather again before the next verdict.
+ * lacks what is outside, too. So they gather again before the next verdict. If that is the same, it
+ * takes half as many reviews, and lasts for twice as long.
  */
 
 /* What the verdict is made from. */
@@ -1452,6 +1455,7 @@ struct cosched_review {
 	u32	run[2];		/* means at home and outside, in us */
 	u32	nr[2];		/* of so many runs */
 	u64	load;		/* of home, and of the cluster outside */
+	u64	tasks;		/* the same, without those who count twice as they just gathered */
 	u64	capacity;	/* of home */
 	u64	room;		/* what others leave of the rest */
 	u32	nr_own;		/* tasks of the cluster that are runnable anywhere just now */
@@ -1466,7 +1470,7 @@ struct cosched_review {
 static enum cosched_review_reason cosched_judge(const struct cosched_review *r, u32 weights)
 {
 	/* Below 2^56, see cosched_cheaper(). */
-	u64 wait = r->load * (weights >> 16) * COSCHED_WEIGHT_ALLOWED;
+	u64 wait = r->tasks * (weights >> 16) * COSCHED_WEIGHT_ALLOWED;
 	u64 leave = r->capacity * (weights & 0xffff) * COSCHED_WEIGHT_PREFERRED;
 
 	if (r->load <= r->capacity)
@@ -1798,6 +1802,41 @@ static void cosched_review_bursts(struct cosched_cluster *cl, const struct cosch
 		cosched_trial_begin(cl);
 }
 
+/* Was @a apart before it gathered, and has not been found to be better at home since? */
+static bool cosched_was_apart(struct cosched_apart *a)
+{
+	return a->next > COSCHED_APART_MIN;
+}
+
+/*
+ * Is @reason a verdict on what has just been seen, for which enough is @known? Only that of leaving
+ * that is dear lets the next time be as short as the first: where home is enough just now, or full,
+ * nothing is said of what leaving costs.
+ */
+static bool cosched_count_review(struct cosched_apart *a, enum cosched_review_reason reason,
+				 bool known)
+{
+	unsigned int needed = COSCHED_REVIEWS;
+
+	if (!known)
+		return false;
+	a->nr_reviews++;
+	if (reason == COSCHED_REVIEW_APART && cosched_was_apart(a))
+		needed = COSCHED_REVIEWS_AGAIN;
+	if (a->nr_reviews < needed)
+		return false;
+	if (reason == COSCHED_REVIEW_DEAR)
+		a->next = COSCHED_APART_MIN;
+	return true;
+}
+
+/* Others need the CPUs. */
+static void cosched_end_apart(struct cosched_apart *a)
+{
+	WRITE_ONCE(a->lasts, 0);
+	a->next = COSCHED_APART_MIN;
+}
+
 /* For as long as @cl is apart, nothing new is seen of bursts. */
 static void cosched_go_apart(struct cosched_cluster *cl, const struct cosched_review *r)
 {
@@ -1869,6 +1908,7 @@ static noinline void cosched_do_review(struct task_struct *p, struct cosched_clu
 	overruns = cosched_count_overruns(&r, READ_ONCE(cl->weights), overruns);
 	overrun = overruns == COSCHED_OVERRUN_REVIEWS;
 	known = cosched_review_runs(cl, &r);
+	r.tasks = cosched_was_apart(a) ? min(r.load, r.own) : r.load;
 	reason = cosched_judge(&r, READ_ONCE(cl->weights));
 	WRITE_ONCE(cl->overruns, overruns);
 	if (!cosched_apart(cl))
@@ -1881,15 +1921,13 @@ static noinline void cosched_do_review(struct task_struct *p, struct cosched_clu
 		/* They are until the time is over, or others come. */
 		if (reason != COSCHED_REVIEW_FULL && !overrun)
 			return;
-		WRITE_ONCE(a->lasts, 0);
+		cosched_end_apart(a);
 	} else if (!overrun) {
-		known = known && ++a->nr_reviews >= COSCHED_REVIEWS;
+		known = cosched_count_review(a, reason, known);
 		if (!known && reason != COSCHED_REVIEW_FULL)
 			return;
 		if (reason == COSCHED_REVIEW_APART)
 			cosched_go_apart(cl, &r);
-		else
-			a->next = COSCHED_APART_MIN;
 	}
 	trace_cosched_review(cl->cgroup_id, reason, r.run[0], r.run[1], r.load, r.capacity, r.room,
 			     cl->dear, cosched_bursts(cl));

@@ -254,6 +254,7 @@ static void cosched_test_judge(struct kunit *test)
 		struct cosched_review r = {
 			.run = { cases[i].home, cases[i].outside },
 			.load = (u64)cases[i].load * SCHED_CAPACITY_SCALE / 100,
+			.tasks = (u64)cases[i].load * SCHED_CAPACITY_SCALE / 100,
 			.capacity = 4 * SCHED_CAPACITY_SCALE,
 			.room = (u64)cases[i].room * SCHED_CAPACITY_SCALE / 100,
 		};
@@ -460,7 +461,41 @@ static void cosched_test_go_apart(struct kunit *test)
 	cosched_go_apart(cl, &r);
 	KUNIT_EXPECT_EQ(test, cl->apart.lasts, 2 * COSCHED_APART_MIN);
 	KUNIT_EXPECT_EQ(test, cl->bursts, COSCHED_BURSTS_REVIEWS);
+	cosched_end_apart(&cl->apart);
+	KUNIT_EXPECT_FALSE(test, cosched_apart(cl));
+	KUNIT_EXPECT_EQ(test, cl->apart.next, COSCHED_APART_MIN);
 	cosched_cluster_put(cl);
+}
+
+/* How many reviews it takes until one says something, and what it says of the next time. */
+static void cosched_test_count_review(struct kunit *test)
+{
+	static const struct {
+		enum cosched_review_reason reason;
+		bool again;			/* were they apart before? */
+		unsigned int needed;
+		unsigned int next;		/* then, times the least */
+	} cases[] = {
+		{ COSCHED_REVIEW_APART, false, COSCHED_REVIEWS, 1 },
+		{ COSCHED_REVIEW_APART, true, COSCHED_REVIEWS_AGAIN, 2 },
+		{ COSCHED_REVIEW_DEAR, false, COSCHED_REVIEWS, 1 },
+		{ COSCHED_REVIEW_DEAR, true, COSCHED_REVIEWS, 1 },
+		{ COSCHED_REVIEW_FITS, true, COSCHED_REVIEWS, 2 },
+		{ COSCHED_REVIEW_FULL, true, COSCHED_REVIEWS, 2 },
+	};
+	int i, j;
+
+	for (i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct cosched_apart a = { .next = COSCHED_APART_MIN << cases[i].again };
+
+		for (j = 1; j <= COSCHED_REVIEWS; j++) {
+			/* Nothing is counted of which too little is known. */
+			KUNIT_EXPECT_FALSE(test, cosched_count_review(&a, cases[i].reason, false));
+			KUNIT_EXPECT_EQ_MSG(test, cosched_count_review(&a, cases[i].reason, true),
+					    j >= cases[i].needed, "case %d, review %d", i, j);
+		}
+		KUNIT_EXPECT_EQ_MSG(test, a.next, COSCHED_APART_MIN * cases[i].next, "case %d", i);
+	}
 }
 
 /* Whether a cluster overruns a machine of 16 CPUs, by what it and others do. */
@@ -801,6 +836,7 @@ static struct kunit_case cosched_test_cases[] = {
 	KUNIT_CASE(cosched_test_trial),
 	KUNIT_CASE(cosched_test_review_bursts),
 	KUNIT_CASE(cosched_test_go_apart),
+	KUNIT_CASE(cosched_test_count_review),
 	KUNIT_CASE(cosched_test_judge_overrun),
 	KUNIT_CASE(cosched_test_count_overruns),
 	KUNIT_CASE(cosched_test_hands_off),

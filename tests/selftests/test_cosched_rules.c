@@ -1816,7 +1816,8 @@ static void rule7_brief_tasks_part(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
 	cpu_set_t home = topo->llc[0], rest = outside_of(&home);
-	int n = 2 * CPU_COUNT(&home), apart, full;
+	int n = 2 * CPU_COUNT(&home), apart, full, i;
+	uint64_t since = 0, longest = 0;
 	struct ru_trace trace;
 	struct ru_mark mark;
 	struct ru_gang *g;
@@ -1839,6 +1840,22 @@ static void rule7_brief_tasks_part(const char *top)
 	cs_diag("%d threads: apart %d times, %.1f%% of the CPU time outside", n, apart, used);
 	REQUIRE(apart == 1, "tasks that gain by it did not part, or not for long");
 	REQUIRE(used >= 35, "they wait at home while CPUs are idle");
+
+	/* The second time they are for 500, and the third for a second, unless others disturb. */
+	ru_trace_start();
+	cs_sleep_ms(1500);
+	ru_trace_stop(&trace);
+	for (i = 0; i < trace.n; i++) {
+		const struct ru_event *e = &trace.event[i];
+
+		if (strcmp(e->name, "cosched_review") || strcmp(e->reason, "apart"))
+			continue;
+		if (since && e->ns - since > longest)
+			longest = e->ns - since;
+		since = e->ns;
+	}
+	cs_diag("from one such review to another at most %.0f ms", longest / 1e6);
+	REQUIRE(longest >= 500 * MS, "they find out anew as often as at first");
 
 	ru_trace_start();
 	block(&rest, 2);
