@@ -536,20 +536,22 @@ static int field(const char *line, const char *key)
 	return at ? atoi(at + strlen(want)) : -1;
 }
 
-static int either(const char *line, const char *a, const char *b, const char *c)
+/* Of the first of @names, which end with NULL, that the line has. */
+static int either(const char *line, const char *const *names)
 {
-	int v = field(line, a);
+	int v = -1;
 
-	if (v < 0)
-		v = field(line, b);
-	if (v < 0)
-		v = field(line, c);
+	for (; *names && v < 0; names++)
+		v = field(line, *names);
 	return v;
 }
 
 /* "   comm-pid   [003] d.h2.    12.345678: cosched_place: comm=... */
 static bool parse_event(const char *line, struct ru_event *e)
 {
+	static const char *const pid[] = { "pid", "next_pid", NULL };
+	static const char *const src[] = { "prev_cpu", "orig_cpu", "src_cpu", NULL };
+	static const char *const dst[] = { "cpu", "dest_cpu", "dst_cpu", "target_cpu", NULL };
 	const char *at = strstr(line, " ["), *reason;
 	double seconds;
 	int end = 0;
@@ -561,11 +563,9 @@ static bool parse_event(const char *line, struct ru_event *e)
 		return false;
 	e->ns = seconds * 1e9;
 	at += end;
-	e->pid = either(at, "pid", "next_pid", "next_pid");
-	e->src = either(at, "prev_cpu", "orig_cpu", "src_cpu");
-	e->dst = either(at, "cpu", "dest_cpu", "dst_cpu");
-	if (e->dst < 0)
-		e->dst = field(at, "target_cpu");
+	e->pid = either(at, pid);
+	e->src = either(at, src);
+	e->dst = either(at, dst);
 	e->dear = field(at, "dear");
 	e->bursts = field(at, "bursts");
 	reason = strstr(at, " reason=");
@@ -606,6 +606,11 @@ void ru_trace_stop(struct ru_trace *t)
 	trace_write("trace", "\n");
 }
 
+bool ru_is(const struct ru_event *e, const char *name, const char *reason)
+{
+	return !strcmp(e->name, name) && (!reason || !strcmp(e->reason, reason));
+}
+
 int ru_count_to(const struct ru_trace *t, const struct ru_gang *g, const char *name,
 		const char *reason, const cpu_set_t *set)
 {
@@ -614,7 +619,7 @@ int ru_count_to(const struct ru_trace *t, const struct ru_gang *g, const char *n
 	for (i = 0; i < t->n; i++) {
 		const struct ru_event *e = &t->event[i];
 
-		if (strcmp(e->name, name) || (reason && strcmp(e->reason, reason)))
+		if (!ru_is(e, name, reason))
 			continue;
 		if (g && !ru_member(g, e->pid))
 			continue;

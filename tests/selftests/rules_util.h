@@ -158,7 +158,9 @@ void ru_trace_start(void);
 /* From now on until ru_trace_stop(), that event, too: "sched/sched_wakeup". */
 void ru_trace_also(const char *event);
 void ru_trace_stop(struct ru_trace *trace);
-/* Events of that name and reason (NULL: any) of the gang (NULL: any task). */
+/* Has it that name and reason (NULL: any)? */
+bool ru_is(const struct ru_event *e, const char *name, const char *reason);
+/* Such events of the gang (NULL: any task). */
 int ru_count(const struct ru_trace *t, const struct ru_gang *g, const char *name,
 	     const char *reason);
 /* Of these, those whose destination is in the set. */
