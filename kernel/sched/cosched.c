@@ -282,12 +282,14 @@ struct cosched_cluster {
 	u32				weights;	/* preferred << 16 | allowed */
 	u16				dear;		/* runs outside by those at home, squared */
 	u8				overruns;	/* reviews in a row that found it to */
-	u8				talks;		/* likewise, one of it to wake another */
+	u8				talks;		/* by such a wakeup, less those by others */
 	u8				bursts;		/* likewise, its tasks to come in bursts */
 	bool				full;		/* likewise: others need all other CPUs */
 	struct cosched_apart		apart;
 	struct cosched_trial		trial;
-	unsigned long			asked;		/* jiffies, when the demand was */
+	unsigned long			asked;		/* jiffies, when the demand was, */
+	unsigned long			queue_seen;	/* a long queue at home, */
+	unsigned long			queue_reviewed;	/* and it was reviewed for that */
 	u64				cgroup_id;
 	unsigned long			active[];	/* CPUs that may have load of it */
 };
@@ -630,21 +632,25 @@ static bool cosched_reviewed(struct cosched_cluster *cl)
 #define COSCHED_BURSTS_REVIEWS	3
 #define COSCHED_BURSTS_RUNS	(COSCHED_REVIEW_RUNS / 2)
 
-/* See "Overrun". It does after that many reviews in a row. */
+/* See "Overrun". It does after that many reviews in a row, and still after one that misses it. */
 #define COSCHED_OVERRUN_REVIEWS	2
+#define COSCHED_OVERRUN_MAX	(COSCHED_OVERRUN_REVIEWS + 1)
+/* From so many more that are by one of it that wakes another than by others on, they talk. */
+#define COSCHED_TALKS		COSCHED_OVERRUN_REVIEWS
+#define COSCHED_TALKS_MAX	(COSCHED_TALKS + 1)
 
 /* Is all of the machine its home: did it when it was last reviewed, not long ago, or in a trial? */
 static bool cosched_everywhere(struct cosched_cluster *cl)
 {
-	return (READ_ONCE(cl->overruns) == COSCHED_OVERRUN_REVIEWS ||
+	return (READ_ONCE(cl->overruns) >= COSCHED_OVERRUN_REVIEWS ||
 		READ_ONCE(cl->trial.phase) >= COSCHED_TRIAL_SETTLE) && cosched_reviewed(cl);
 }
 
 /* Does it overrun the machine with tasks that wake each other, to be moved as without a home? */
 static bool cosched_hands_off(struct cosched_cluster *cl)
 {
-	return READ_ONCE(cl->overruns) == COSCHED_OVERRUN_REVIEWS &&
-	       READ_ONCE(cl->talks) == COSCHED_OVERRUN_REVIEWS && cosched_reviewed(cl);
+	return READ_ONCE(cl->overruns) >= COSCHED_OVERRUN_REVIEWS &&
+	       READ_ONCE(cl->talks) >= COSCHED_TALKS && cosched_reviewed(cl);
 }
 
 /* See "Dear". */
@@ -1493,7 +1499,8 @@ static enum cosched_review_reason cosched_judge(const struct cosched_review *r, 
  * that lasts. Whom one of its own wakes then is placed as without one: to look for an idle
  * CPU, or a shorter queue, in all of it parts who talk with each other. That cost one instance
  * of 4 groups 7 %. Timers tell of nobody to be near, and who sleeps by them leaves fewer CPUs
- * idle that way: 0.5 % for 1.5 %, of 48 that do. Weights that make leaving dearer than the
+ * idle that way: 0.5 % for 1.5 %, of 48 that do. Unless these are the ones that begin: whom a
+ * timer wakes to wake others belongs where those are. Weights that make leaving dearer than the
  * default ones ask for more of it.
  *
  * Not by one review, unless no other task is runnable on any CPU: of two instances that begin
@@ -1501,45 +1508,83 @@ static enum cosched_review_reason cosched_judge(const struct cosched_review *r, 
  * of which one thread runs by then, needs next. Nor do averages decide then, the cluster's or that
  * of home: those who are runnable, and do not run briefly or are twice as many as all CPUs, are in
  * them soon. One instance of 8 groups that began on half of the machine, and went on there until
- * its average said so, lost 5 ms; one of 1 group, half of it elsewhere by then, 2 %.
+ * its average said so, lost 5 ms; one of 1 group, half of it elsewhere by then, 2 %. One of 32
+ * loses more than that by the time of the next review: see cosched_review_queue().
  *
  * Nor is one of a cluster whose tasks wake each other fetched, or sent, to a CPU that idles: it is
  * left to the balancer, as without a home. To keep all CPUs busy parts those who talk, too. They
  * gather again: see cosched_gather().
  */
+static bool cosched_overrun_others(const struct cosched_review *r, bool before)
+{
+	return r->others >= r->total / (before || r->alone ? 4 : 8);
+}
+
 static bool cosched_judge_overrun(const struct cosched_review *r, u32 weights, bool before)
 {
 	u64 tasks = r->alone ? max(r->own, (u64)r->nr_own << SCHED_CAPACITY_SHIFT) : r->own;
 	u64 own = tasks * COSCHED_WEIGHT_ALLOWED * (weights >> 16);
 	u64 total = r->total * COSCHED_WEIGHT_PREFERRED * (weights & 0xffff);
 
-	if (r->others >= r->total / (before || r->alone ? 4 : 8))
+	if (cosched_overrun_others(r, before))
 		return false;
 	if (before)
 		return tasks > r->total && own > total;
 	return tasks > r->total + r->total / 8 && own > total + total / 8;
 }
 
-/* How many reviews in a row found so, with this one, after @before; all at once if it is alone. */
+/*
+ * How many reviews in a row found so, with this one, after @before; all at once if it is alone. Nor
+ * does one end it that happens to come when few are runnable: home would have all of them for 7 ms.
+ * One that finds others does.
+ */
 static u8 cosched_count_overruns(const struct cosched_review *r, u32 weights, u8 before)
 {
-	if (!cosched_judge_overrun(r, weights, before == COSCHED_OVERRUN_REVIEWS))
-		return 0;
-	return r->alone ? COSCHED_OVERRUN_REVIEWS : min(before + 1, COSCHED_OVERRUN_REVIEWS);
+	bool was = before >= COSCHED_OVERRUN_REVIEWS;
+
+	if (cosched_judge_overrun(r, weights, was))
+		return was || r->alone ? COSCHED_OVERRUN_MAX : before + 1;
+	return before == COSCHED_OVERRUN_MAX && !cosched_overrun_others(r, was) ? before - 1 : 0;
 }
 
-/* How many tasks that are not of @cl are runnable just now? */
+/*
+ * What is known of a cluster whose tasks wake each other, after a review by a wakeup of that kind,
+ * @own, or by another: one in between says nothing, of who is woken by a timer to wake others.
+ */
+static u8 cosched_count_talks(u8 before, bool own)
+{
+	if (own)
+		return min(before + 1, COSCHED_TALKS_MAX);
+	return before ? before - 1 : 0;
+}
+
+/* How many tasks that are not of @cl are runnable just now, on @cpu or on any? */
+static unsigned int cosched_others_on(struct cosched_cluster *cl, int cpu)
+{
+	unsigned int all = READ_ONCE(cpu_rq(cpu)->cfs.h_nr_runnable);
+
+	return all - min(all, READ_ONCE(per_cpu_ptr(cl->cpu, cpu)->nr_runnable));
+}
+
 static unsigned int cosched_nr_others(struct cosched_cluster *cl)
 {
 	unsigned int nr = 0;
 	int cpu;
 
-	for_each_online_cpu(cpu) {
-		unsigned int all = READ_ONCE(cpu_rq(cpu)->cfs.h_nr_runnable);
-
-		nr += all - min(all, READ_ONCE(per_cpu_ptr(cl->cpu, cpu)->nr_runnable));
-	}
+	for_each_online_cpu(cpu)
+		nr += cosched_others_on(cl, cpu);
 	return nr;
+}
+
+static bool cosched_alone(struct cosched_cluster *cl)
+{
+	int cpu;
+
+	for_each_online_cpu(cpu) {
+		if (cosched_others_on(cl, cpu))
+			return false;
+	}
+	return true;
 }
 
 /* The runnable average of @cl on those CPUs of @span that are, or are not, of @home. */
@@ -1830,7 +1875,7 @@ static bool cosched_count_review(struct cosched_apart *a, enum cosched_review_re
 	return true;
 }
 
-/* Others need the CPUs. */
+/* Others need the CPUs, or the cluster needs all of them. */
 static void cosched_end_apart(struct cosched_apart *a)
 {
 	WRITE_ONCE(a->lasts, 0);
@@ -1855,17 +1900,19 @@ static bool cosched_woken_by_own(struct cosched_cluster *cl)
 	return in_task() && current->cosched == cl;
 }
 
+/* @due: even if the last one was a moment ago. */
 static noinline void cosched_do_review(struct task_struct *p, struct cosched_cluster *cl,
-				       struct cosched_home *home)
+				       struct cosched_home *home, bool due)
 {
 	unsigned long now = jiffies, last = READ_ONCE(cl->apart.reviewed);
 	struct cosched_apart *a = &cl->apart;
 	enum cosched_review_reason reason;
 	struct cosched_review r;
 	bool known, overrun, stale;
-	u8 overruns, talks;
+	u8 overruns;
 
-	if (now - last < COSCHED_REVIEW_INTERVAL || cmpxchg(&a->reviewed, last, now) != last)
+	if ((!due && now - last < COSCHED_REVIEW_INTERVAL) ||
+	    cmpxchg(&a->reviewed, last, now) != last)
 		return;
 
 	/* Nothing is known of what was long ago, or while they were apart. */
@@ -1876,10 +1923,10 @@ static noinline void cosched_do_review(struct task_struct *p, struct cosched_clu
 	}
 	if (now - last > HZ)
 		WRITE_ONCE(cl->dear, SCHED_CAPACITY_SCALE);
-	talks = stale ? 0 : cl->talks;
-	WRITE_ONCE(cl->talks, cosched_woken_by_own(cl) ?
-		   min(talks + 1, COSCHED_OVERRUN_REVIEWS) : 0);
+	WRITE_ONCE(cl->talks, cosched_count_talks(stale ? 0 : cl->talks,
+						  cosched_woken_by_own(cl)));
 	cosched_review_load(p, cl, home, &r);
+	r.tasks = cosched_was_apart(a) ? min(r.load, r.own) : r.load;
 	if (cl->trial.phase) {
 		if (!stale && cosched_judge_trial(&r))
 			cosched_trial_go_on(cl);
@@ -1888,8 +1935,8 @@ static noinline void cosched_do_review(struct task_struct *p, struct cosched_clu
 		if (cl->trial.phase)
 			return;
 		trace_cosched_review(cl->cgroup_id, COSCHED_REVIEW_TRIAL, cl->trial.run[0],
-				     cl->trial.run[1], r.load, r.capacity, r.room, cl->dear,
-				     cosched_bursts(cl));
+				     cl->trial.run[1], r.load, r.tasks, r.capacity, r.room,
+				     cl->dear, cosched_bursts(cl));
 	}
 	/* What it was longer ago than it lasts does not count. */
 	overruns = stale ? 0 : cl->overruns;
@@ -1906,9 +1953,8 @@ static noinline void cosched_do_review(struct task_struct *p, struct cosched_clu
 		r.others = max(r.others, (u64)nr << SCHED_CAPACITY_SHIFT);
 	}
 	overruns = cosched_count_overruns(&r, READ_ONCE(cl->weights), overruns);
-	overrun = overruns == COSCHED_OVERRUN_REVIEWS;
+	overrun = overruns >= COSCHED_OVERRUN_REVIEWS;
 	known = cosched_review_runs(cl, &r);
-	r.tasks = cosched_was_apart(a) ? min(r.load, r.own) : r.load;
 	reason = cosched_judge(&r, READ_ONCE(cl->weights));
 	WRITE_ONCE(cl->overruns, overruns);
 	if (!cosched_apart(cl))
@@ -1929,8 +1975,8 @@ static noinline void cosched_do_review(struct task_struct *p, struct cosched_clu
 		if (reason == COSCHED_REVIEW_APART)
 			cosched_go_apart(cl, &r);
 	}
-	trace_cosched_review(cl->cgroup_id, reason, r.run[0], r.run[1], r.load, r.capacity, r.room,
-			     cl->dear, cosched_bursts(cl));
+	trace_cosched_review(cl->cgroup_id, reason, r.run[0], r.run[1], r.load, r.tasks,
+			     r.capacity, r.room, cl->dear, cosched_bursts(cl));
 }
 
 /* If it is time, see whether @cl, of which @p wakes up, should be apart, or overruns all. */
@@ -1938,7 +1984,36 @@ static void cosched_review(struct task_struct *p, struct cosched_cluster *cl,
 			   struct cosched_home *home)
 {
 	if (jiffies - READ_ONCE(cl->apart.reviewed) >= COSCHED_REVIEW_INTERVAL)
-		cosched_do_review(p, cl, home);
+		cosched_do_review(p, cl, home, false);
+}
+
+/*
+ * One queue at home, of @queued, is longer than the machine has CPUs: a task of @cl is waking many
+ * at once. If these are alone, and weights let them, they overrun the machine, and that is known
+ * before all are woken. By the next review CPUs elsewhere would have taken single ones, which talk
+ * from there with those at home: one instance of 32 groups of threads took 3 % longer.
+ */
+static noinline void cosched_review_queue(struct task_struct *p, struct cosched_cluster *cl,
+					  struct cosched_home *home, unsigned int queued)
+{
+	unsigned long now = jiffies, last = READ_ONCE(cl->queue_seen);
+	struct cosched_review r = {
+		.alone = true,
+		/* Twice as many of those that run briefly, as for any review. */
+		.nr_own = cosched_runs_briefly(p) ? queued / 2 : queued,
+		.total = (u64)num_online_cpus() << SCHED_CAPACITY_SHIFT,
+	};
+
+	if (!cosched_judge_overrun(&r, READ_ONCE(cl->weights), false))
+		return;
+	/* A kernel thread that is runnable for an instant is not in the next tick. */
+	if (now == last || cmpxchg(&cl->queue_seen, last, now) != last || !cosched_alone(cl))
+		return;
+	/* What others left behind in averages may still be in the way, and is for longer. */
+	if (now - READ_ONCE(cl->queue_reviewed) < COSCHED_REVIEW_INTERVAL)
+		return;
+	WRITE_ONCE(cl->queue_reviewed, now);
+	cosched_do_review(p, cl, home, true);
 }
 
 /* Who looks for a CPU outside of home. */
@@ -2180,7 +2255,7 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	enum cosched_leaver who;
 	bool wakeup = wake_flags & WF_TTWU;
 	int cpu, this_cpu = smp_processor_id(), affine = target;
-	unsigned int longer;
+	unsigned int longer, queued;
 	bool prev_home, target_home, affine_out, stays, brief, apart, waits, sync, woken, warm;
 	bool everywhere, busy;
 	const struct cpumask *span;
@@ -2195,9 +2270,9 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 
 	everywhere = cosched_everywhere(cl);
 	woken = wakeup && cosched_woken_by_own(cl);
-	if (everywhere && woken) {
+	if (everywhere && (woken || (wakeup && cosched_hands_off(cl)))) {
 		cosched_review(p, cl, home);
-		cpu = cosched_hands_off(cl) && !cosched_bursts(cl) ?
+		cpu = woken && cosched_hands_off(cl) && !cosched_bursts(cl) ?
 		      cosched_gather(p, prev, this_cpu) : -1;
 		if (cpu < 0)
 			return -1;
@@ -2316,8 +2391,11 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	 * Home is full just now, if not on average: see "Bursts" and, for one that does not run
 	 * briefly and would be the third to wait, "Overrun".
 	 */
-	if (brief || (wakeup && cosched_nr_queued(cpu_rq(target)) > COSCHED_WARM_QUEUE))
+	queued = wakeup ? cosched_nr_queued(cpu_rq(target)) : 0;
+	if (brief || queued > COSCHED_WARM_QUEUE)
 		cosched_review(p, cl, home);
+	if (queued > num_online_cpus())
+		cosched_review_queue(p, cl, home, queued);
 
 	/* To wait for one of its own, briefly, costs less than to leave the data. */
 	waits = brief && busy;

@@ -548,8 +548,8 @@ static void cosched_test_judge_overrun(struct kunit *test)
 }
 
 /*
- * One review is not enough for that, unless there is nobody else, and one that finds otherwise
- * is enough to end it.
+ * One review is not enough for that, unless there is nobody else, nor is one to end it, unless it
+ * finds others.
  */
 static void cosched_test_count_overruns(struct kunit *test)
 {
@@ -559,16 +559,22 @@ static void cosched_test_count_overruns(struct kunit *test)
 		u32 own;	/* tasks */
 		u8 want;
 		bool alone;
-		u32 nr_own;
+		u32 nr_own, others;
 	} reviews[] = {
 		/* Less than it takes to begin with is enough to go on, but not to begin again. */
-		{ 19, 1 }, { 17, 0 }, { 19, 1 }, { 19, 2 }, { 17, 2 }, { 64, 2 },
-		{ 16, 0 }, { 17, 0 },
-		{ 17, 0, true }, { 19, 2, true }, { 17, 2, true }, { 16, 0, true },
-		{ 19, 1 }, { 19, 2, true },
+		{ 19, 1 }, { 17, 0 }, { 19, 1 }, { 19, 2 }, { 17, 3 }, { 64, 3 },
+		{ 16, 2 }, { 17, 3 }, { 16, 2 }, { 16, 0 }, { 17, 0 },
+		/* Not yet for sure. */
+		{ 19, 1 }, { 19, 2 }, { 16, 0 },
+		{ 17, 0, true }, { 19, 3, true }, { 17, 3, true }, { 16, 2, true }, { 16, 0, true },
+		{ 19, 1 }, { 19, 3, true }, { 19, 0, false, 0, 4 },
+		/* Where it has less to do, too. */
+		{ 19, 3, true }, { 8, 0, false, 0, 4 }, { 19, 3, true }, { 8, 2, false, 0, 3 },
+		{ 8, 0 },
 		/* Those who are runnable now count where nobody else is. */
-		{ 4, 0, false, 64 }, { 4, 0, true, 18 }, { 4, 2, true, 19 }, { 4, 2, true, 17 },
-		{ 4, 0, true, 16 }, { 4, 2, true, 64 }, { 4, 0, false, 64 },
+		{ 4, 0, false, 64 }, { 4, 0, true, 18 }, { 4, 3, true, 19 }, { 4, 3, true, 17 },
+		{ 4, 2, true, 16 }, { 4, 0, true, 16 }, { 4, 3, true, 64 }, { 4, 2, false, 64 },
+		{ 4, 0, false, 64 },
 	};
 	u8 overruns = 0;
 	int i;
@@ -577,6 +583,7 @@ static void cosched_test_count_overruns(struct kunit *test)
 		r.own = reviews[i].own * SCHED_CAPACITY_SCALE;
 		r.alone = reviews[i].alone;
 		r.nr_own = reviews[i].nr_own;
+		r.others = reviews[i].others * SCHED_CAPACITY_SCALE;
 		overruns = cosched_count_overruns(&r, weights, overruns);
 		KUNIT_EXPECT_EQ_MSG(test, overruns, reviews[i].want, "review %d", i);
 	}
@@ -705,6 +712,7 @@ static void cosched_test_hands_off(struct kunit *test)
 		{ 2, 1, .fetches = true },
 		{ 1, 2, .fetches = true },
 		{ 2, 2 },
+		{ 2, 3 },
 		{ 0, 2, .trial = true, .fetches = true },
 		/* That was long ago. */
 		{ 2, 2, .reviews = COSCHED_REVIEWS + 1, .fetches = true },
@@ -734,6 +742,26 @@ static void cosched_test_hands_off(struct kunit *test)
 		KUNIT_EXPECT_EQ_MSG(test, found == other, cases[i].fetches, "case %d", i);
 	}
 	cosched_cluster_put(cl);
+}
+
+/* Who talks does after two reviews, and still does after one by a timer, but not after two. */
+static void cosched_test_count_talks(struct kunit *test)
+{
+	static const struct {
+		bool own;
+		u8 want;
+	} reviews[] = {
+		{ false, 0 }, { true, 1 }, { true, 2 }, { false, 1 }, { true, 2 }, { true, 3 },
+		{ true, 3 }, { false, 2 }, { true, 3 }, { false, 2 }, { false, 1 }, { false, 0 },
+	};
+	u8 talks = 0;
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(reviews); i++) {
+		talks = cosched_count_talks(talks, reviews[i].own);
+		KUNIT_EXPECT_EQ_MSG(test, talks, reviews[i].want, "review %d", i);
+	}
+	KUNIT_EXPECT_EQ(test, COSCHED_TALKS, 2);
 }
 
 /* Means of runs, half of which are forgotten each time. */
@@ -840,6 +868,7 @@ static struct kunit_case cosched_test_cases[] = {
 	KUNIT_CASE(cosched_test_judge_overrun),
 	KUNIT_CASE(cosched_test_count_overruns),
 	KUNIT_CASE(cosched_test_hands_off),
+	KUNIT_CASE(cosched_test_count_talks),
 	KUNIT_CASE(cosched_test_judge_dear),
 	KUNIT_CASE(cosched_test_forget_dear),
 	KUNIT_CASE(cosched_test_sample_run),

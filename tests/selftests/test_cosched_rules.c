@@ -1266,7 +1266,7 @@ static int most_at_once(const struct ru_trace *trace, int *pulls, int most)
 	for (e = trace->event; e < end; e++) {
 		int taken = 0;
 
-		if (strcmp(e->name, "cosched_pull") || strcmp(e->reason, "idle"))
+		if (!ru_is(e, "cosched_pull", "idle"))
 			continue;
 		(*pulls)++;
 		for (next = e; next < end && next->ns <= e->ns + 100000; next++)
@@ -1848,7 +1848,7 @@ static void rule7_brief_tasks_part(const char *top)
 	for (i = 0; i < trace.n; i++) {
 		const struct ru_event *e = &trace.event[i];
 
-		if (strcmp(e->name, "cosched_review") || strcmp(e->reason, "apart"))
+		if (!ru_is(e, "cosched_review", "apart"))
 			continue;
 		if (since && e->ns - since > longest)
 			longest = e->ns - since;
@@ -1960,7 +1960,7 @@ static void talk_for(unsigned int least, unsigned int most)
 	talks->mute = false;
 }
 
-/* Runs each time it is told to, and passes that on if it is not mute. */
+/* Runs each time it is told to, and passes that on, if it has somebody to tell and is not mute. */
 static void talk(void *arg)
 {
 	const struct talker *t = arg;
@@ -1977,7 +1977,7 @@ static void talk(void *arg)
 			ru_unit_of_work();
 			clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
 		}
-		if (!talks->mute && write(t->out, &c, 1) != 1)
+		if (t->out >= 0 && !talks->mute && write(t->out, &c, 1) != 1)
 			break;
 	}
 	_exit(1);
@@ -2030,7 +2030,7 @@ static int placed_while_overrun(const struct ru_trace *t, int *held)
 		const struct ru_event *e = &t->event[i];
 
 		since += !strcmp(e->name, "cosched_place") || !strcmp(e->name, "cosched_push");
-		if (strcmp(e->name, "cosched_review") || strcmp(e->reason, "overrun"))
+		if (!ru_is(e, "cosched_review", "overrun"))
 			continue;
 		if (last && e->ns - last < 10 * MS) {
 			placed += since;
@@ -2042,17 +2042,36 @@ static int placed_while_overrun(const struct ru_trace *t, int *held)
 	return placed;
 }
 
-/* The same, but they wake each other: the kernel places those, as without a home. */
+/* Tells somebody something every 2 ms. */
+static void tell_often(void *arg)
+{
+	const int *out = arg;
+
+	do {
+		cs_sleep_ms(2);
+	} while (write(*out, "", 1) == 1);
+	_exit(1);
+}
+
+/*
+ * The same, but they wake each other: the kernel places those, as without a home, and one that a
+ * timer wakes to wake one of them.
+ */
 static void rule3_overrun_talkers(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
-	int overrun, placed, held, n = topo->nr_cpus * 3 / 2, told[n];
+	int overrun, placed, held, n = topo->nr_cpus * 3 / 2, told[n], ends[2];
+	struct talker last = { .out = -1 };
 	struct ru_trace trace;
 	pid_t who[2 * n];
 
 	ru_prefer(top, &topo->llc[0]);
 	talk_for(300000, 1500000);
 	pairs_of_talkers(top, n, told, who);
+	REQUIRE(!pipe(ends), "cannot make a pipe");
+	last.in = ends[0];
+	cs_spawn(top, talk, &last);
+	cs_spawn(top, tell_often, &ends[1]);
 	tell(told, n);
 	cs_sleep_ms(SETTLE_MS);
 	ru_trace_start();
@@ -2074,17 +2093,6 @@ static void rule3_overrun_talkers(const char *top)
 	placed = ru_count(&trace, NULL, "cosched_place", NULL);
 	cs_diag("by weights that hold it, %d wakeups placed in 50 ms", placed);
 	REQUIRE(placed >= n, "the cluster places none");
-}
-
-/* Tells somebody something every 2 ms. */
-static void tell_often(void *arg)
-{
-	const int *out = arg;
-
-	do {
-		cs_sleep_ms(2);
-	} while (write(*out, "", 1) == 1);
-	_exit(1);
 }
 
 /* Spinners in @top, @n on each CPU of the set. */
@@ -2180,14 +2188,13 @@ static void tell_at_once(void *arg)
 }
 
 /*
- * One wakes six for each CPU at once, over and over, and all of the machine is idle just before. Has
- * in the trace what so many times do, and returns how many it wakes.
+ * @n in @top, who[0] to who[n - 1], and who[n], which wakes all of these at once each @every_ms by
+ * told[].
  */
-static int wake_at_once(const char *top, long every_ms, int times, struct ru_trace *trace)
+static void wake_each(const char *top, int n, long every_ms, int *told, pid_t *who)
 {
-	int i, n = 6 * ru_topo()->nr_cpus, told[n], ends[2];
 	struct bursts bursts = { told, n, every_ms };
-	pid_t who[n + 1];
+	int i, ends[2];
 
 	for (i = 0; i < n; i++) {
 		struct talker t = { .out = -1 };
@@ -2200,22 +2207,41 @@ static int wake_at_once(const char *top, long every_ms, int times, struct ru_tra
 	}
 	who[n] = cs_spawn(top, tell_at_once, &bursts);
 	REQUIRE(!setpriority(PRIO_PROCESS, who[n], -20), "cannot set up the waker");
+}
+
+static void end_each(int n, const int *told, const pid_t *who)
+{
+	int i;
+
+	for (i = 0; i <= n; i++)
+		cs_kill(who[i]);
+	for (i = 0; i < n; i++)
+		close(told[i]);
+}
+
+/*
+ * One wakes six for each CPU at once, over and over, and all of the machine is idle just before. Has
+ * in the trace what so many times do, and returns how many it wakes.
+ */
+static int wake_at_once(const char *top, long every_ms, int times, struct ru_trace *trace)
+{
+	int n = 6 * ru_topo()->nr_cpus, told[n];
+	pid_t who[n + 1];
+
+	wake_each(top, n, every_ms, told, who);
 	cs_sleep_ms(2 * SETTLE_MS);
 	ru_trace_start();
 	ru_trace_also("sched/sched_switch");
 	cs_sleep_ms(times * every_ms);
 	ru_trace_stop(trace);
-	for (i = 0; i <= n; i++)
-		cs_kill(who[i]);
-	for (i = 0; i < n; i++)
-		close(told[i]);
+	end_each(n, told, who);
 	return n;
 }
 
 /* Is an event of a trace that a task gathers, and was a CPU beside its own one idle then? */
 static bool gathers(const struct ru_event *e)
 {
-	return !strcmp(e->name, "cosched_place") && !strcmp(e->reason, "gather");
+	return ru_is(e, "cosched_place", "gather");
 }
 
 static bool idle_beside(const struct ru_trace *trace, int event)
@@ -2241,7 +2267,6 @@ static void rule3_overrun_herd(const char *top)
 
 	ru_prefer(top, &ru_topo()->llc[0]);
 	talk_for(500000, 900000);
-	talks->mute = true;
 	n = wake_at_once(top, 7, times, &trace);
 	overrun = ru_count(&trace, NULL, "cosched_review", "overrun");
 	for (i = 0; i < trace.n; i++) {
@@ -2269,7 +2294,6 @@ static void rule3_overrun_bursts(const char *top)
 		cs_skip("more CPUs than those whom one wakes at once overrun");
 	ru_prefer(top, &ru_topo()->llc[0]);
 	talk_for(150000, 250000);
-	talks->mute = true;
 	for (tries = 0; tries < 8 && known < 10; tries++) {
 		uint64_t until = 0;
 
@@ -2279,7 +2303,7 @@ static void rule3_overrun_bursts(const char *top)
 			const struct ru_event *e = &trace.event[i];
 
 			gathered += gathers(e) && e->ns < until;
-			if (strcmp(e->name, "cosched_review") || strcmp(e->reason, "overrun"))
+			if (!ru_is(e, "cosched_review", "overrun"))
 				continue;
 			overrun++;
 			known += e->bursts;
@@ -2323,7 +2347,7 @@ static double ms_until_overrun(const char *top, int n, bool brief)
 	for (i = 0; i < trace.n; i++) {
 		const struct ru_event *e = &trace.event[i];
 
-		if (!strcmp(e->name, "cosched_review") && !strcmp(e->reason, "overrun")) {
+		if (ru_is(e, "cosched_review", "overrun")) {
 			ms = (double)(e->ns - since) / MS;
 			break;
 		}
@@ -2361,6 +2385,44 @@ static void rule3_overrun_at_once(const char *top)
 		}
 		REQUIRE(soon > rounds / 2, "%d pairs: the cluster waits for its average", pairs[i]);
 	}
+}
+
+/*
+ * Nor for the next review, 7 ms later, where one of its own wakes so many that a single queue at home
+ * gets longer than the machine has CPUs.
+ */
+static void rule3_overrun_queue(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	/* Twice as many for each CPU of home as all are, as some soon run elsewhere. */
+	int i, j, soon = 0, n = 2 * topo->nr_cpus * CPU_COUNT(&topo->llc[0]), told[n];
+	pid_t who[n + 1];
+
+	ru_prefer(top, &topo->llc[0]);
+	talk_for(300000, 1500000);
+	for (j = 0; j < 5; j++) {
+		uint64_t since = 0, known = 0;
+		struct ru_trace trace;
+
+		wake_each(top, n, 4 * SETTLE_MS, told, who);
+		ru_trace_start();
+		cs_sleep_ms(6 * SETTLE_MS);
+		ru_trace_stop(&trace);
+		end_each(n, told, who);
+		for (i = 0; i < trace.n && !known; i++) {
+			const struct ru_event *e = &trace.event[i];
+
+			if (!since && e->pid == who[n] && ru_is(e, "cosched_place", NULL))
+				since = e->ns;
+			else if (since && ru_is(e, "cosched_review", "overrun"))
+				known = e->ns;
+		}
+		cs_diag("%d tasks: all of the machine is home %.1f ms after one began to wake them",
+			n, known ? (known - since) / 1e6 : NAN);
+		soon += known && known - since < 4 * MS;
+		free(trace.event);
+	}
+	REQUIRE(soon >= 3, "the cluster waits for a review");
 }
 
 /*
@@ -2461,7 +2523,7 @@ static int pulled_soon(const char *top, unsigned int far_times, const cpu_set_t 
 				if (e->ns < end)
 					found = e->dear > 1408;
 			}
-			if (e->ns < end || strcmp(e->name, "cosched_pull") || strcmp(e->reason, "idle"))
+			if (e->ns < end || !ru_is(e, "cosched_pull", "idle"))
 				continue;
 			pulled++;
 			/* The first to go leaves its CPU idle up to 4 ms before the last; 16 may pull. */
@@ -2839,6 +2901,7 @@ int main(int argc, char **argv)
 		TEST(rule3_overrun_herd),
 		TEST(rule3_overrun_bursts),
 		TEST(rule3_overrun_at_once),
+		TEST(rule3_overrun_queue),
 		TEST(rule4_dear),
 		TEST(rule8_affinity),
 		TEST(rule8_cpuset),

@@ -212,10 +212,10 @@ TRACE_EVENT(cosched_home,
  */
 TRACE_EVENT(cosched_review,
 
-	TP_PROTO(u64 cgroup, int reason, u32 run_home, u32 run_outside, u64 load, u64 capacity,
-		 u64 room, u32 dear, bool bursts),
+	TP_PROTO(u64 cgroup, int reason, u32 run_home, u32 run_outside, u64 load, u64 tasks,
+		 u64 capacity, u64 room, u32 dear, bool bursts),
 
-	TP_ARGS(cgroup, reason, run_home, run_outside, load, capacity, room, dear, bursts),
+	TP_ARGS(cgroup, reason, run_home, run_outside, load, tasks, capacity, room, dear, bursts),
 
 	TP_STRUCT__entry(
 		__field(u64,	cgroup)
@@ -223,6 +223,7 @@ TRACE_EVENT(cosched_review,
 		__field(u32,	run_home)
 		__field(u32,	run_outside)
 		__field(u64,	load)
+		__field(u64,	tasks)
 		__field(u64,	capacity)
 		__field(u64,	room)
 		__field(u32,	dear)
@@ -235,16 +236,17 @@ TRACE_EVENT(cosched_review,
 		__entry->run_home	= run_home;
 		__entry->run_outside	= run_outside;
 		__entry->load		= load;
+		__entry->tasks		= tasks;
 		__entry->capacity	= capacity;
 		__entry->room		= room;
 		__entry->dear		= dear;
 		__entry->bursts		= bursts;
 	),
 
-	TP_printk("cgroup=%llu reason=%s run_home=%u run_outside=%u load=%llu capacity=%llu room=%llu dear=%u bursts=%d",
+	TP_printk("cgroup=%llu reason=%s run_home=%u run_outside=%u load=%llu tasks=%llu capacity=%llu room=%llu dear=%u bursts=%d",
 		  __entry->cgroup, __print_symbolic(__entry->reason, COSCHED_REVIEW_REASONS),
-		  __entry->run_home, __entry->run_outside, __entry->load, __entry->capacity,
-		  __entry->room, __entry->dear, __entry->bursts)
+		  __entry->run_home, __entry->run_outside, __entry->load, __entry->tasks,
+		  __entry->capacity, __entry->room, __entry->dear, __entry->bursts)
 );
 
 /*
