@@ -141,9 +141,11 @@
  * next change, which first waits for a grace period, so that neither a write
  * of a file nor CPU hotplug can fail for want of memory half way.
  *
- * struct cosched_apart, struct cosched_trial, cosched_cluster::overruns, bursts, full and dear are
- * written by one wakeup at a time, the one whose cmpxchg() of cosched_apart::reviewed succeeds; the
- * next may do so a few ms later. Who reads them without sees them before or after.
+ * struct cosched_apart, struct cosched_trial, cosched_cluster::overruns, talks, bursts, full and
+ * dear are written by one wakeup at a time, the one that holds the bit lock
+ * cosched_cluster::reviewing, with interrupts off. Nobody waits for it. Who reads them without sees
+ * them before or after. cosched_cluster::queue_reviewed is written by the one whose cmpxchg() of
+ * queue_seen succeeds, in that tick.
  * cosched_cluster::runs are changed by atomic operations.
  *
  * struct cosched_cpu is protected by its CPU's rq lock, except events[], which
@@ -287,6 +289,7 @@ struct cosched_cluster {
 	bool				full;		/* likewise: others need all other CPUs */
 	struct cosched_apart		apart;
 	struct cosched_trial		trial;
+	unsigned long			reviewing;	/* bit 0: somebody does */
 	unsigned long			asked;		/* jiffies, when the demand was, */
 	unsigned long			queue_seen;	/* a long queue at home, */
 	unsigned long			queue_reviewed;	/* and it was reviewed for that */
@@ -1900,9 +1903,8 @@ static bool cosched_woken_by_own(struct cosched_cluster *cl)
 	return in_task() && current->cosched == cl;
 }
 
-/* @due: even if the last one was a moment ago. */
-static noinline void cosched_do_review(struct task_struct *p, struct cosched_cluster *cl,
-				       struct cosched_home *home, bool due)
+static void cosched_do_review(struct task_struct *p, struct cosched_cluster *cl,
+			      struct cosched_home *home)
 {
 	unsigned long now = jiffies, last = READ_ONCE(cl->apart.reviewed);
 	struct cosched_apart *a = &cl->apart;
@@ -1911,10 +1913,7 @@ static noinline void cosched_do_review(struct task_struct *p, struct cosched_clu
 	bool known, overrun, stale;
 	u8 overruns;
 
-	if ((!due && now - last < COSCHED_REVIEW_INTERVAL) ||
-	    cmpxchg(&a->reviewed, last, now) != last)
-		return;
-
+	WRITE_ONCE(a->reviewed, now);
 	/* Nothing is known of what was long ago, or while they were apart. */
 	stale = now - last > COSCHED_REVIEWS * COSCHED_REVIEW_INTERVAL;
 	if (stale || (a->lasts && !cosched_apart(cl))) {
@@ -1979,12 +1978,23 @@ static noinline void cosched_do_review(struct task_struct *p, struct cosched_clu
 			     r.capacity, r.room, cl->dear, cosched_bursts(cl));
 }
 
+/* If the last one was @interval jiffies ago or more, and nobody else is at it. */
+static noinline void cosched_try_review(struct task_struct *p, struct cosched_cluster *cl,
+					struct cosched_home *home, unsigned long interval)
+{
+	if (test_and_set_bit_lock(0, &cl->reviewing))
+		return;
+	if (jiffies - cl->apart.reviewed >= interval)
+		cosched_do_review(p, cl, home);
+	clear_bit_unlock(0, &cl->reviewing);
+}
+
 /* If it is time, see whether @cl, of which @p wakes up, should be apart, or overruns all. */
 static void cosched_review(struct task_struct *p, struct cosched_cluster *cl,
 			   struct cosched_home *home)
 {
 	if (jiffies - READ_ONCE(cl->apart.reviewed) >= COSCHED_REVIEW_INTERVAL)
-		cosched_do_review(p, cl, home, false);
+		cosched_try_review(p, cl, home, COSCHED_REVIEW_INTERVAL);
 }
 
 /*
@@ -2013,7 +2023,7 @@ static noinline void cosched_review_queue(struct task_struct *p, struct cosched_
 	if (now - READ_ONCE(cl->queue_reviewed) < COSCHED_REVIEW_INTERVAL)
 		return;
 	WRITE_ONCE(cl->queue_reviewed, now);
-	cosched_do_review(p, cl, home, true);
+	cosched_try_review(p, cl, home, 0);
 }
 
 /* Who looks for a CPU outside of home. */
