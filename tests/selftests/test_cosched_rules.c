@@ -2103,10 +2103,30 @@ static struct ru_gang *spin_on(const char *top, const cpu_set_t *set, int n)
 }
 
 /*
- * How many times of ten is one that is woken from below the first LLC there, 30 ms after it was let
+ * Have wakeups, which all come from @waker_cpu, moved @pid to a CPU of the set meanwhile? A CPU that
+ * pulls it, in balance or as a stray that returns, does so itself.
+ */
+static bool woken_to(const struct ru_trace *t, pid_t pid, const cpu_set_t *set, int waker_cpu,
+		     uint64_t from, uint64_t until)
+{
+	int i;
+
+	for (i = 0; i < t->n; i++) {
+		const struct ru_event *e = &t->event[i];
+
+		if (e->pid == pid && e->ns >= from && e->ns <= until && e->on == waker_cpu &&
+		    ru_is(e, "sched_migrate_task", NULL) && CPU_ISSET(e->dst, set))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * How many times of ten has a wakeup from below the first LLC taken one there, 30 ms after it was let
  * go below another, where it was alone if there is an @idle CPU? That one has @n spinners for each
  * other CPU. Below the first there are nearly three, but most of them are where its waker is: by the
- * queues of the two CPUs alone nobody would go there. *@gathers: wakeups that were placed there.
+ * queues of the two CPUs alone nobody would go there. *@gathers: wakeups that were placed there. CPUs
+ * of the first that have one spinner may pull it, too: these times do not count.
  */
 static int times_gathered(const char *top, int n, bool idle, int *gathers)
 {
@@ -2116,7 +2136,9 @@ static int times_gathered(const char *top, int n, bool idle, int *gathers)
 	struct ru_gang *g[3];
 	struct ru_trace trace;
 	pid_t waker, wakee;
-	int i, there = 0, told[2];
+	int i, there = 0, pulled = 0, told[2];
+	uint64_t let_go[10], seen[10];
+	bool is_near[10];
 	struct talker t;
 
 	if (idle)
@@ -2139,14 +2161,24 @@ static int times_gathered(const char *top, int n, bool idle, int *gathers)
 	for (i = 0; i < 10; i++) {
 		REQUIRE(!sched_setaffinity(wakee, sizeof(far), &far), "cannot send it away");
 		cs_sleep_ms(30);
+		let_go[i] = ru_now();
 		REQUIRE(!sched_setaffinity(wakee, sizeof(far), &topo->online), "cannot let it go");
 		cs_sleep_ms(30);
-		there += CPU_ISSET(cs_task_cpu(wakee), &near);
+		is_near[i] = CPU_ISSET(cs_task_cpu(wakee), &near);
+		seen[i] = ru_now();
 	}
 	ru_trace_stop(&trace);
+	for (i = 0; i < 10; i++) {
+		if (!is_near[i])
+			continue;
+		if (woken_to(&trace, wakee, &near, ru_nth(&near, 0), let_go[i], seen[i]))
+			there++;
+		else
+			pulled++;
+	}
 	*gathers = ru_count(&trace, NULL, "cosched_place", "gather");
-	cs_diag("%d spinners for each%s CPU elsewhere: %d of 10 times near its waker, %d gathered; overrun %d times",
-		n, idle ? " other" : "", there, *gathers,
+	cs_diag("%d spinners for each%s CPU elsewhere: %d of 10 times near its waker, %d gathered, %d pulled; overrun %d times",
+		n, idle ? " other" : "", there, *gathers, pulled,
 		ru_count(&trace, NULL, "cosched_review", "overrun"));
 	cs_kill(wakee);
 	cs_kill(waker);
