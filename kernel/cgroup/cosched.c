@@ -273,9 +273,9 @@ static void cosched_drop(struct cosched_cluster *cl)
  *
  * While there are any, a worker looks every COSCHED_AUTO_INTERVAL: domains, load,
  * demand of each cluster; has cosched_auto_choose() choose; and updates the cgroups
- * whose home changed. New ones are placed at once, and CPU hotplug does not wait
- * either. The worker is frozen with user space, so that homes are after a suspend what
- * they were before.
+ * whose home changed. New ones are placed at once, and neither those within a home that is
+ * set to something else nor CPU hotplug wait. The worker is frozen with user space, so that
+ * homes are after a suspend what they were before.
  */
 
 /* Averages have forgotten nine tenths of what they were. */
@@ -1058,6 +1058,9 @@ static int cosched_set(struct cosched_css *cs, struct cpumask **asked,
 	if (cs->automatic)
 		cosched_auto_update(false, cs);
 	cosched_update(cs, before);
+	/* Automatic ones within it may be cut off, or a part of what they may use now. */
+	if (!cs->automatic && !cpumask_equal(before, cosched_home(cs)))
+		cosched_auto_update(false, NULL);
 	cosched_drop(cl);
 unlock:
 	cosched_unlock();

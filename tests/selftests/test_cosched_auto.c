@@ -148,13 +148,18 @@ static void hierarchy(const char *top)
 		REQUIRE(CPU_COUNT(&home), "no home");
 		REQUIRE(common(&home, &part) == CPU_COUNT(&home), "outside of the parent's home");
 	}
-	/* The parent's moves, and what is in it as well. */
-	ru_prefer(a, &topo->llc[1]);
-	cs_format_cpus(&topo->llc[1], list, sizeof(list));
-	cs_expect(b, CS_HOME, list);
-	cs_expect(c, CS_HOME, list);
-	cs_sleep_ms(300);
-	cs_expect(b, CS_HOME, list);
+	/* The parent's moves, and what is in it as well, at once: also who has a part of it already. */
+	home = home_of(b);
+	for (i = 0; i < 2; i++) {
+		const cpu_set_t *llc = &topo->llc[!!common(&home, &topo->llc[1]) ^ i];
+
+		ru_prefer(a, llc);
+		cs_format_cpus(llc, list, sizeof(list));
+		cs_expect(b, CS_HOME, list);
+		cs_expect(c, CS_HOME, list);
+		cs_sleep_ms(300);
+		cs_expect(b, CS_HOME, list);
+	}
 	/* And without it, they are on their own. */
 	cs_write(a, CS_PREF, "\n");
 	cs_sleep_ms(300);
