@@ -158,7 +158,7 @@ func TestDetectTruth(t *testing.T) {
 		threads int
 	}{{"threads", 8, 32}, {"processes", 8, 32}, {"pipelines", 3, 12}} {
 		t.Run(c.mode, func(t *testing.T) {
-			s := detectJSON(t, "--", share(t), c.mode, "6000")
+			s := detectJSON(t, "--", share(t), c.mode, "12000")
 			index, threads := s.agreement(byName)
 			if index != 1 || threads != c.threads || len(s.Groups) != c.groups {
 				t.Errorf("index %v of %d threads in %d groups: %+v, alone %+v, %s", index, threads, len(s.Groups), s.Groups, s.Alone, s.Why)
@@ -176,7 +176,7 @@ func TestDetectFaults(t *testing.T) {
 		groups int
 	}{{"memory", true, 8}, {"memory", false, 0}, {"memory-alike", true, 0}} {
 		t.Run(fmt.Sprintf("%s,faults=%v", c.mode, c.faults), func(t *testing.T) {
-			s := detectJSON(t, fmt.Sprintf("--faults=%v", c.faults), "--", share(t), c.mode, "6000")
+			s := detectJSON(t, fmt.Sprintf("--faults=%v", c.faults), "--", share(t), c.mode, "12000")
 			index, threads := s.agreement(byName)
 			if len(s.Groups) != c.groups || c.groups > 0 && (index != 1 || threads != 32) || c.faults && len(s.Threads) != 32 || (s.Why == "") != (c.groups > 0) {
 				t.Errorf("index %v of %d threads in %d groups of %d: %+v, alone %+v, %s", index, threads, len(s.Groups), len(s.Threads), s.Groups, s.Alone, s.Why)
