@@ -176,7 +176,7 @@ func TestDetectFaults(t *testing.T) {
 		groups int
 	}{{"memory", true, 8}, {"memory", false, 0}, {"memory-alike", true, 0}} {
 		t.Run(fmt.Sprintf("%s,faults=%v", c.mode, c.faults), func(t *testing.T) {
-			s := detectJSON(t, fmt.Sprintf("--faults=%v", c.faults), "--", share(t), c.mode, "12000")
+			s := detectJSON(t, fmt.Sprintf("--faults=%v", c.faults), "--", share(t), c.mode, "6000")
 			index, threads := s.agreement(byName)
 			if len(s.Groups) != c.groups || c.groups > 0 && (index != 1 || threads != 32) || c.faults && len(s.Threads) != 32 || (s.Why == "") != (c.groups > 0) {
 				t.Errorf("index %v of %d threads in %d groups of %d: %+v, alone %+v, %s", index, threads, len(s.Groups), len(s.Threads), s.Groups, s.Alone, s.Why)
