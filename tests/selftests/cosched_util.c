@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -869,23 +871,34 @@ static void run_in_child(const struct cs_test *test, const char *top)
 	_exit(EXIT_PASS);
 }
 
-/* Wait for the test's process, for as long as it may take. */
+/*
+ * Wait for the test's process, for as long as it may take. Nobody wakes up meanwhile: on a CPU
+ * where a test counts who is runnable that would be one more.
+ */
 static int wait_child(pid_t pid, const struct cs_test *test)
 {
 	unsigned int limit = test->timeout_s ?: DEFAULT_TIMEOUT_S;
-	long long end = cs_now_ms() + limit * 1000LL;
-	int status;
+	struct pollfd ended = { .fd = syscall(SYS_pidfd_open, pid, 0), .events = POLLIN };
+	int status, ret;
 
-	while (waitpid(pid, &status, WNOHANG) == 0) {
-		if (cs_now_ms() > end) {
-			cs_diag("%s: no result after %u s", test->name, limit);
-			kill(-pid, SIGKILL);
-			kill(pid, SIGKILL);
-			waitpid(pid, &status, 0);
-			return EXIT_FAIL;
-		}
-		cs_sleep_ms(5);
+	if (ended.fd < 0) {
+		cs_diag("pidfd_open: %s", strerror(errno));
+		kill(-pid, SIGKILL);
+		waitpid(pid, &status, 0);
+		return EXIT_FAIL;
 	}
+	do
+		ret = poll(&ended, 1, limit * 1000);
+	while (ret < 0 && errno == EINTR);
+	close(ended.fd);
+	if (ret <= 0) {
+		cs_diag("%s: no result after %u s", test->name, limit);
+		kill(-pid, SIGKILL);
+		kill(pid, SIGKILL);
+		waitpid(pid, &status, 0);
+		return EXIT_FAIL;
+	}
+	waitpid(pid, &status, 0);
 	/* Whatever the test left running in no cgroup of its own. */
 	kill(-pid, SIGKILL);
 	if (WIFSIGNALED(status)) {
