@@ -59,6 +59,7 @@ struct cosched_demand {
 	u32 nr_normal;		/* runnable tasks that are not SCHED_IDLE */
 	u32 nr_idle_policy;	/* and that are */
 	bool bursts;		/* they wait at home for each other, and need not */
+	bool overruns;		/* all of the machine is their home meanwhile */
 };
 
 /* What there is on a CPU, of the clusters that were asked. */

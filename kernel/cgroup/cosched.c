@@ -78,6 +78,7 @@ struct cosched_automatic {
 	u32				normal;		/* mean number of those that are not */
 	u32				limit;		/* CPU time that it is allowed */
 	u32				bursts;		/* the demand when they were seen, or 0 */
+	bool				overran;	/* the machine, at the last look */
 	u32				chosen;		/* the demand when its home was, last */
 	unsigned int			memory;		/* cosched_auto_tenth() of the last time */
 	unsigned int			next_cpus;	/* when to find .cpus anew, a look */
@@ -541,6 +542,7 @@ static void cosched_survey_load(struct cosched_survey *s)
 		a = cs->automatic;
 		a->sample.sum += demand.sum;
 		a->sample.bursts |= demand.bursts;
+		a->sample.overruns |= demand.overruns;
 		/* The homes above bound this one: they are for its tasks, too. */
 		for (; a; a = a->choice.parent ? cosched_auto_above(a) : NULL) {
 			a->sample.nr_normal += demand.nr_normal;
@@ -717,14 +719,18 @@ static void cosched_survey_limit(struct cosched_automatic *a)
 
 /*
  * Do the tasks of @a come in bursts? Once its home has grown for them none waits, and nothing
- * is seen of bursts: they are taken to go on until it demands half as much.
+ * is seen of bursts: they are taken to go on until it demands half as much. So they do where
+ * they overrun the machine at two looks in a row: then nothing is seen of bursts either, and
+ * whenever they do not for a moment, all would go home, on average few as they are. With one
+ * look that of two that begin together which is the first would get the other's domain.
  */
 static bool cosched_auto_bursts(struct cosched_automatic *a)
 {
-	if (a->sample.bursts)
+	if (a->sample.bursts || (a->sample.overruns && a->overran))
 		a->bursts = max(a->choice.own, 1U);
 	else if (a->choice.own < a->bursts / 2)
 		a->bursts = 0;
+	a->overran = a->sample.overruns;
 	return a->bursts;
 }
 

@@ -642,18 +642,23 @@ static bool cosched_reviewed(struct cosched_cluster *cl)
 #define COSCHED_TALKS		COSCHED_OVERRUN_REVIEWS
 #define COSCHED_TALKS_MAX	(COSCHED_TALKS + 1)
 
-/* Is all of the machine its home: did it when it was last reviewed, not long ago, or in a trial? */
+/* Did it when it was last reviewed, not long ago? */
+static bool cosched_overruns(struct cosched_cluster *cl)
+{
+	return READ_ONCE(cl->overruns) >= COSCHED_OVERRUN_REVIEWS && cosched_reviewed(cl);
+}
+
+/* Is all of the machine its home: does it overrun that, or in a trial? */
 static bool cosched_everywhere(struct cosched_cluster *cl)
 {
-	return (READ_ONCE(cl->overruns) >= COSCHED_OVERRUN_REVIEWS ||
-		READ_ONCE(cl->trial.phase) >= COSCHED_TRIAL_SETTLE) && cosched_reviewed(cl);
+	return cosched_overruns(cl) || (READ_ONCE(cl->trial.phase) >= COSCHED_TRIAL_SETTLE &&
+					cosched_reviewed(cl));
 }
 
 /* Does it overrun the machine with tasks that wake each other, to be moved as without a home? */
 static bool cosched_hands_off(struct cosched_cluster *cl)
 {
-	return READ_ONCE(cl->overruns) >= COSCHED_OVERRUN_REVIEWS &&
-	       READ_ONCE(cl->talks) >= COSCHED_TALKS && cosched_reviewed(cl);
+	return READ_ONCE(cl->talks) >= COSCHED_TALKS && cosched_overruns(cl);
 }
 
 /* See "Dear". */
@@ -3194,7 +3199,8 @@ void cosched_task_exit(struct task_struct *p)
  * @cl: the cluster
  * @cpus: for each possible CPU, where to add what is there, and to take it from others
  * @demand: where to add the sum over all CPUs, SCHED_CAPACITY_SCALE being one task, and
- *	the numbers of runnable tasks just now, and whether they come in bursts
+ *	the numbers of runnable tasks just now, and whether they come in bursts or overrun
+ *	the machine
  *
  * A thousand clusters times the CPUs of a large machine are too many to look at,
  * and to lock: only where there was load lately, and as cosched_peek() sees it; it is
@@ -3233,6 +3239,7 @@ bool cosched_cluster_demand(struct cosched_cluster *cl, struct cosched_on_cpu *c
 		any = true;
 	}
 	demand->bursts |= cosched_bursts(cl);
+	demand->overruns |= cosched_overruns(cl);
 	return any;
 }
 

@@ -505,6 +505,54 @@ static void bursts(const char *top)
 	REQUIRE(CPU_EQUAL(&home, &first), "in the way of others");
 }
 
+/* One of the gang's own cluster, so that no other task is runnable. */
+static void wake_each_10ms(void *arg)
+{
+	for (;;) {
+		cs_sleep_ms(10);
+		ru_wake(arg);
+	}
+}
+
+/*
+ * Threads that wake up together, two for each CPU of the machine, and run for longer than an
+ * instant: on average they need less than half of it. All of it is home while they overrun it,
+ * and whenever they do not all would go back, so the home itself grows. Others get theirs.
+ */
+static void overruns(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	char cg[1][PATH_MAX];
+	cpu_set_t first, home, elsewhere;
+	struct ru_gang *g;
+	long long changes;
+	int i;
+
+	make(cg[0], top, "a", "auto");
+	g = ru_gang(&(struct ru_gang_opts){ .n = 2 * topo->nr_cpus, .cg = cg[0], .busy_us = 2000,
+					    .sleep_us = 10000000 });
+	cs_sleep_ms(AUTO_SETTLE_MS);
+	first = home_of(cg[0]);
+	cs_spawn(cg[0], wake_each_10ms, g);
+	/* Until two looks in a row happen to come when they do. */
+	home = first;
+	for (i = 0; i < 10 && !CPU_EQUAL(&home, &topo->online); i++) {
+		cs_sleep_ms(AUTO_SETTLE_MS);
+		home = home_of(cg[0]);
+	}
+	REQUIRE(CPU_EQUAL(&home, &topo->online), "not all of the machine");
+	changes = cs_stat(cg[0], "home_changes");
+	cs_sleep_ms(1000);
+	REQUIRE(cs_stat(cg[0], "home_changes") == changes, "moves on");
+
+	CPU_XOR(&elsewhere, &topo->online, &first);
+	ru_gang(&(struct ru_gang_opts){ .n = CPU_COUNT(&elsewhere), .start = elsewhere,
+					.one_each = true });
+	cs_sleep_ms(2 * AUTO_SETTLE_MS);
+	home = home_of(cg[0]);
+	REQUIRE(common(&home, &elsewhere) < CPU_COUNT(&elsewhere), "in the way of others");
+}
+
 /* With explicit homes, and tasks of no cluster: where there is room. */
 static void beside_others(const char *top)
 {
@@ -853,6 +901,7 @@ static const struct cs_test tests[] = {
 	{ "many_small", many_small, 0 },
 	{ "grows_and_shrinks", grows_and_shrinks, 0 },
 	{ "bursts", bursts, 0 },
+	{ "overruns", overruns, 0 },
 	{ "beside_others", beside_others, 0 },
 	{ "limited_cpus", limited_cpus, 0 },
 	{ "limited_cpus_below", limited_cpus_below, 0 },
