@@ -9,6 +9,7 @@
 #include "rules_util.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <linux/mempolicy.h>
 #include <stdio.h>
