@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"gonum.org/v1/gonum/floats"
+
 	"cosched.io/cosched"
 	"cosched.io/cosched/internal/coschedtest"
 	"cosched.io/cosched/internal/detect"
@@ -162,6 +164,18 @@ func TestDetectTruth(t *testing.T) {
 			index, threads := s.agreement(byName)
 			if index != 1 || threads != c.threads || len(s.Groups) != c.groups {
 				t.Errorf("index %v of %d threads in %d groups: %+v, alone %+v, %s", index, threads, len(s.Groups), s.Groups, s.Alone, s.Why)
+			}
+			// Those of all processes are watched in turn, also where that costs so little
+			// that it need not end. They do the same; watched or not makes 20 times as much.
+			if c.mode != "processes" {
+				return
+			}
+			var each []float64
+			for _, row := range s.Shared {
+				each = append(each, floats.Sum(row))
+			}
+			if least, most := slices.Min(each), slices.Max(each); least < most/5 {
+				t.Errorf("%.0f events of a process were counted, %.0f of another: %.0f", least, most, each)
 			}
 		})
 	}

@@ -37,6 +37,9 @@ const (
 	// Processes whose calls are watched at a time, in turn: each takes time to switch.
 	maxProbed = 16
 
+	// How long it is the turn of some, at most, while others wait for theirs.
+	turnTime = 100 * time.Millisecond
+
 	// Probes that wait for their end, each with a thread.
 	maxClosing = 4 * maxProbed
 
@@ -272,18 +275,23 @@ type callLinks struct {
 	failed map[*probe]string // why
 }
 
+// withLocks lists the processes that have lock functions.
+func (c *Collector) withLocks() (pids []uint32) {
+	for pid, p := range c.processes {
+		if len(p.probes) > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
 // watchCalls watches the calls of lock functions of the processes whose turn it is. That can
 // take seconds on a busy machine, in which all else goes on: c.opening tells when it is done.
 func (c *Collector) watchCalls() {
 	if c.closing.Load() > maxClosing {
 		return
 	}
-	var pids []uint32
-	for pid, p := range c.processes {
-		if len(p.probes) > 0 {
-			pids = append(pids, pid)
-		}
-	}
+	pids := c.withLocks()
 	slices.Sort(pids)
 	type target struct {
 		pid     uint32
@@ -578,7 +586,7 @@ func (c *Collector) Run(ctx context.Context, interval time.Duration, give func(*
 	defer timer.Stop()
 	began := time.Now()
 	was, at, searched, given := c.overhead, began, began, began
-	open := began // since when calls were watched
+	open, turned := began, began // since when calls were watched, and those of the same processes
 	var soon time.Duration
 	for {
 		done := false
@@ -591,6 +599,7 @@ func (c *Collector) Run(ctx context.Context, interval time.Duration, give func(*
 		case o := <-c.opening:
 			c.callsOpened(o)
 			open = time.Now()
+			turned = open
 			timer.Reset(soon)
 			continue
 		case e := <-c.coming:
@@ -630,6 +639,8 @@ func (c *Collector) Run(ctx context.Context, interval time.Duration, give func(*
 		if !watchCalls || done {
 			c.detachCalls()
 			c.enough.Store(true)
+		} else if now.Sub(turned) >= turnTime && c.closing.Load() == 0 && len(c.withLocks()) > maxProbed {
+			c.detachCalls()
 		}
 		if !watchEvents || done {
 			detach(&c.events)
