@@ -101,13 +101,15 @@ func TestRules(t *testing.T) {
 		ownOut     = "rule4_woken_by_own"             // likewise
 		cookies    = "rule8_core_cookies"             // SMT
 		isolated   = "rule8_isolated_cpus"            // has a guest of its own, below
+		inHome     = "rule8_isolated_in_home"         // likewise
+		noSwap     = "rule8_isolated_no_swap"         // likewise
 		bursts     = "rule3_overrun_bursts"           // eight CPUs at most
 	)
 	for preset, maySkip := range map[string][]string{
-		"paper":    {neighbours, cores, own, ownOut, cookies, isolated},
-		"demo":     {cores, cookies, isolated, bursts},
-		"smt8":     {neighbours, isolated},
-		"cfs-talk": {cores, cookies, isolated, bursts},
+		"paper":    {neighbours, cores, own, ownOut, cookies, isolated, inHome, noSwap},
+		"demo":     {cores, cookies, isolated, inHome, noSwap, bursts},
+		"smt8":     {neighbours, isolated, inHome, noSwap},
+		"cfs-talk": {cores, cookies, isolated, inHome, noSwap, bursts},
 	} {
 		forSeeds(t, preset, func(t *testing.T, seed uint64) {
 			placement(t, "rules", seed, vm.Config{Topology: topology(t, preset)}, maySkip...)
@@ -118,7 +120,7 @@ func TestRules(t *testing.T) {
 		placement(t, "rules", 1, vm.Config{
 			Topology: topology(t, "paper"),
 			Cmdline:  []string{"isolcpus=domain,3"},
-			Command:  []string{"-t", isolated},
+			Command:  []string{"-t", "rule8_isolated"},
 		})
 	})
 }

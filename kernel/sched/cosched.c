@@ -225,6 +225,7 @@ struct cosched_home {
 	u8		cheaper[COSCHED_NR_ASKERS];	/* whether there are such domains */
 	unsigned long	strays;		/* jiffies when others' were last seen to compute here */
 	unsigned int	nr;		/* CPUs in .mask, 0: there is no home */
+	unsigned int	nr_used;	/* of them, those that .load is of, at least 1 */
 	unsigned long	mask[];
 };
 
@@ -722,14 +723,17 @@ static const struct cpumask *cosched_home_span(struct cosched_cluster *cl,
 	return cosched_everywhere(cl) ? cpu_online_mask : home_mask(home);
 }
 
-/* Is @p, running on @cpu, a stray there, and not soon gone? In an RCU read section. */
+/*
+ * Is @p, running on @cpu, a stray there, and not soon gone? Not where it is realtime for now: then
+ * nobody goes before it. In an RCU read section.
+ */
 static bool cosched_long_stray(struct task_struct *p, int cpu)
 {
 	struct cosched_cluster *cl = READ_ONCE(p->cosched);
 	struct cosched_home *home = cl ? rcu_dereference(cl->home) : NULL;
 
 	return home && home->nr && !cpumask_test_cpu(cpu, cosched_home_span(cl, home)) &&
-	       cosched_runs_on(p);
+	       READ_ONCE(p->sched_class) == &fair_sched_class && cosched_runs_on(p);
 }
 
 /* Do strays compute at @home? */
@@ -810,9 +814,7 @@ void __cosched_enqueue(struct rq *rq, struct task_struct *p)
 		cosched_put_first(rq, p, first > 1, cosched_leaves_room(cc));
 }
 
-static void cosched_queue_fetch(struct rq *rq, struct task_struct *p);
-
-void __cosched_dequeue(struct rq *rq, struct task_struct *p, int flags)
+void __cosched_dequeue(struct rq *rq, struct task_struct *p)
 {
 	struct cosched_cpu *cc = per_cpu_ptr(p->cosched->cpu, cpu_of(rq));
 
@@ -827,9 +829,6 @@ void __cosched_dequeue(struct rq *rq, struct task_struct *p, int flags)
 	p->cosched_queued = false;
 	if (!task_is_running(p))
 		cosched_update_run(p);
-	/* Only __schedule(), which runs the callback, has the running task sleep. */
-	if ((flags & DEQUEUE_SLEEP) && task_current(rq, p) && !cc->nr_runnable)
-		cosched_queue_fetch(rq, p);
 }
 
 /* The task clock of @rq as of now; it stands still while the CPU idles. */
@@ -1027,6 +1026,7 @@ static unsigned long cosched_cpu_load(int cpu, enum cosched_asker asker)
 	return cosched_decay_idle(rq, READ_ONCE(rq->cfs.avg.runnable_avg));
 }
 
+/* The sum over the CPUs of @span, @except some and those of no sched domain; *@nr are left. */
 static unsigned long cosched_sum_load(const struct cpumask *span, const struct cpumask *except,
 				      enum cosched_asker asker, unsigned int *nr)
 {
@@ -1035,7 +1035,8 @@ static unsigned long cosched_sum_load(const struct cpumask *span, const struct c
 
 	*nr = 0;
 	for_each_cpu(cpu, span) {
-		if (except && cpumask_test_cpu(cpu, except))
+		if ((except && cpumask_test_cpu(cpu, except)) ||
+		    !rcu_access_pointer(cpu_rq(cpu)->sd))
 			continue;
 		sum += cosched_cpu_load(cpu, asker);
 		(*nr)++;
@@ -1061,18 +1062,21 @@ static bool cosched_has_long_strays(struct cosched_home *home)
  */
 #define COSCHED_HOME_LOAD_MIN	(SCHED_CAPACITY_SCALE / 8)
 
-static unsigned long cosched_home_load(struct cosched_home *home, enum cosched_asker asker)
+/* *@nr: the CPUs of @home that have it, of which there is taken to be one. */
+static unsigned long cosched_home_load(struct cosched_home *home, enum cosched_asker asker,
+				       unsigned int *nr)
 {
 	unsigned long now = jiffies, load;
-	unsigned int nr;
 
 	if (READ_ONCE(home->stamp[asker]) != now) {
-		load = cosched_sum_load(home_mask(home), NULL, asker, &nr);
-		WRITE_ONCE(home->load[asker], max(load, nr * COSCHED_HOME_LOAD_MIN));
+		load = cosched_sum_load(home_mask(home), NULL, asker, nr);
+		WRITE_ONCE(home->nr_used, max(*nr, 1U));
+		WRITE_ONCE(home->load[asker], max(load, *nr * COSCHED_HOME_LOAD_MIN));
 		if (cosched_has_long_strays(home))
 			WRITE_ONCE(home->strays, now);
 		WRITE_ONCE(home->stamp[asker], now);
 	}
+	*nr = READ_ONCE(home->nr_used);
 	return READ_ONCE(home->load[asker]);
 }
 
@@ -1130,12 +1134,13 @@ static bool cosched_home_dearer(struct cosched_cluster *cl, struct cosched_home 
 				enum cosched_asker asker, unsigned long more,
 				unsigned long load, unsigned int nr)
 {
+	unsigned int home_nr;
 	u64 dear = load;
 
 	if (cosched_full(cl))
 		dear = dear * READ_ONCE(cl->dear) >> SCHED_CAPACITY_SHIFT;
-	return cosched_cheaper(READ_ONCE(cl->weights), cosched_home_load(home, asker) + more,
-			       home->nr, dear, nr);
+	load = cosched_home_load(home, asker, &home_nr);
+	return cosched_cheaper(READ_ONCE(cl->weights), load + more, home_nr, dear, nr);
 }
 
 static bool cosched_llc_cheaper(struct cosched_cluster *cl, struct cosched_home *home,
@@ -1149,7 +1154,7 @@ static bool cosched_llc_cheaper(struct cosched_cluster *cl, struct cosched_home 
 /* Are @nr CPUs with @load together busy on average? */
 static bool cosched_busy(unsigned long load, unsigned int nr)
 {
-	return !fits_capacity(load, (unsigned long)nr << SCHED_CAPACITY_SHIFT);
+	return !fits_capacity((u64)load, (u64)nr << SCHED_CAPACITY_SHIFT);
 }
 
 /*
@@ -1216,6 +1221,18 @@ static bool cosched_cpu_allowed(struct task_struct *p, int cpu)
 {
 	return cpumask_test_cpu(cpu, p->cpus_ptr) && cpu_active(cpu) &&
 	       rcu_access_pointer(cpu_rq(cpu)->sd);
+}
+
+/* The first CPU of @span where it may, nr_cpu_ids if there is none. */
+static int cosched_any_allowed(struct task_struct *p, const struct cpumask *span)
+{
+	int cpu;
+
+	for_each_cpu_and(cpu, span, p->cpus_ptr) {
+		if (cosched_cpu_allowed(p, cpu))
+			return cpu;
+	}
+	return nr_cpu_ids;
 }
 
 /* Has @cpu the capacity for @p, and its core nothing that must not run beside it? */
@@ -1630,17 +1647,18 @@ static void cosched_review_load(struct task_struct *p, struct cosched_cluster *c
 				struct cosched_home *home, struct cosched_review *r)
 {
 	enum cosched_asker asker = cosched_asker(p);
+	unsigned int home_nr;
 	u64 all;
 	int llc;
 
-	all = cosched_home_load(home, asker);
+	all = cosched_home_load(home, asker, &home_nr);
 	r->load = all;
-	r->capacity = (u64)home->nr << SCHED_CAPACITY_SHIFT;
+	r->capacity = (u64)home_nr << SCHED_CAPACITY_SHIFT;
 	r->room = 0;
 	r->own = cosched_own_load(cl, home_mask(home), home, true);
 	r->alone = false;
 	r->nr_own = cosched_nr_on(cl, cpu_online_mask);
-	r->mine = 2 * cosched_nr_on(cl, home_mask(home)) >= home->nr;
+	r->mine = 2 * cosched_nr_on(cl, home_mask(home)) >= home_nr;
 	r->total = r->capacity;
 	for_each_cpu(llc, &cosched_llcs) {
 		unsigned long load, own;
@@ -2140,7 +2158,10 @@ static bool cosched_brief_wait(struct cosched_cluster *cl, int cpu)
  */
 static bool cosched_home_busy(struct cosched_home *home, enum cosched_asker asker)
 {
-	return cosched_busy(cosched_home_load(home, asker), home->nr);
+	unsigned int nr;
+	unsigned long load = cosched_home_load(home, asker, &nr);
+
+	return cosched_busy(load, nr);
 }
 
 /* Is half of what runs or waits in @llc, without @home, of @cl? */
@@ -2168,15 +2189,15 @@ static bool cosched_settled(struct task_struct *p, struct cosched_cluster *cl,
 			    struct cosched_home *home, int cpu)
 {
 	enum cosched_asker asker = cosched_asker(p);
-	unsigned long load;
-	unsigned int nr;
+	unsigned long load, home_load;
+	unsigned int nr, home_nr;
 
-	if (!cosched_home_busy(home, asker))
+	home_load = cosched_home_load(home, asker, &home_nr);
+	if (!cosched_busy(home_load, home_nr))
 		return false;
 	load = cosched_outside_load(cpu, home, asker, &nr);
 	return nr && cosched_busy(load, nr) &&
-	       cosched_cheaper(READ_ONCE(cl->weights), 2 * cosched_home_load(home, asker),
-			       home->nr, load, nr) &&
+	       cosched_cheaper(READ_ONCE(cl->weights), 2 * home_load, home_nr, load, nr) &&
 	       cosched_own_llc(cl, home, cpu);
 }
 
@@ -2301,7 +2322,9 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 
 	/* Where the data is warm, at home: what wake-affine chose, or before. */
 	if (!target_home)
-		target = prev_home ? prev : cpumask_any_and(span, p->cpus_ptr);
+		target = prev_home ? prev : cosched_any_allowed(p, span);
+	if (target >= nr_cpu_ids)
+		return -1;
 
 	reason = COSCHED_HOME_IDLE;
 	cpu = prev;
@@ -2712,7 +2735,7 @@ static int cosched_swap_value(struct task_struct *p, struct task_struct *peer, i
 	bool mutual = false;
 
 	if (peer->sched_class != &fair_sched_class || (peer->flags & (PF_EXITING | PF_KTHREAD)) ||
-	    is_migration_disabled(peer) || !cpumask_test_cpu(src, peer->cpus_ptr))
+	    is_migration_disabled(peer) || !cosched_cpu_allowed(peer, src))
 		return 0;
 	if (sched_asym_cpucap_active() && !cosched_task_fits(peer, src))
 		return 0;
@@ -2880,7 +2903,8 @@ static unsigned int cosched_move_waiting(struct cosched_cluster *cl, int src, in
 	list_for_each_entry_safe_reverse(p, next, &src_rq->cfs_tasks, se.group_node) {
 		if (moved == nr || !looks--)
 			break;
-		if (p->cosched != cl || task_on_cpu(src_rq, p) || p->se.sched_delayed ||
+		if (p->cosched != cl || task_on_cpu(src_rq, p) || task_current_donor(src_rq, p) ||
+		    task_is_blocked(p) || p->se.sched_delayed ||
 		    (first && !(cosched_runs_briefly(p) && p->policy == SCHED_NORMAL)) ||
 		    is_migration_disabled(p) || !cosched_cpu_allowed(p, cpu) ||
 		    !cosched_cookie_fits(p, cpu, false) ||
@@ -2971,7 +2995,7 @@ static int cosched_waiting_near(struct cosched_cluster *cl, int cpu)
 
 /*
  * Runs when @rq has switched, to a stray: gets the one that waits, which goes before it. Interrupts
- * have been off since the task of the cluster was dequeued, so that this is still there. Where the
+ * have been off since the task of the cluster was current, so that this is still there. Where the
  * lock was dropped meanwhile, another CPU may run this, with preemption off since it had the lock.
  */
 static void cosched_fetch(struct rq *rq)
@@ -2999,25 +3023,32 @@ out:
 }
 
 /*
- * @p, the last runnable one of its cluster on @rq, which runs, goes to sleep. Where only strays are
- * left, no CPU runs out of work that could take who waits elsewhere: have it do so once it has
- * switched. Not where they run for less than it takes, see cosched_run_too_short().
+ * @rq switches to the stray @p, from the last runnable one of a cluster there, which goes to sleep.
+ * Where only strays are left, no CPU runs out of work that could take who waits elsewhere: have it
+ * do so once it has switched. Not where they run for less than it takes, see
+ * cosched_run_too_short().
  */
-static void cosched_queue_fetch(struct rq *rq, struct task_struct *p)
+void __cosched_set_next(struct rq *rq, struct task_struct *p)
 {
-	struct cosched_fetch *fetch = per_cpu_ptr(&cosched_fetches, cpu_of(rq));
-	struct cosched_cluster *cl = p->cosched;
+	struct cosched_cluster *cl;
+	struct task_struct *prev;
+	int cpu = cpu_of(rq);
 
 	lockdep_assert_rq_held(rq);
-	if (!cosched_runs_briefly(p) || cosched_run_too_short(p) || rq->cfs.h_nr_runnable < 2 ||
-	    cosched_everywhere(cl))
+	guard(rcu)();
+	prev = rcu_dereference(rq->curr);
+	cl = READ_ONCE(prev->cosched);
+	if (!cl || cl == p->cosched || prev->cosched_queued ||
+	    prev->sched_class != &fair_sched_class || !cosched_runs_briefly(prev) ||
+	    cosched_run_too_short(prev) || cosched_everywhere(cl) ||
+	    per_cpu_ptr(cl->cpu, cpu)->nr_runnable || !cosched_long_stray(p, cpu))
 		return;
-	rcu_read_lock();
-	if (cosched_waiting_near(cl, cpu_of(rq)) >= 0) {
+	if (cosched_waiting_near(cl, cpu) >= 0) {
+		struct cosched_fetch *fetch = per_cpu_ptr(&cosched_fetches, cpu);
+
 		fetch->cl = cl;
 		queue_balance_callback(rq, &fetch->head, cosched_fetch);
 	}
-	rcu_read_unlock();
 }
 
 /*
@@ -3150,7 +3181,7 @@ static void cosched_task_set(struct task_struct *p, bool exiting)
 	old = p->cosched;
 	update_rq_clock(rq);
 	if (old)
-		__cosched_dequeue(rq, p, 0);
+		__cosched_dequeue(rq, p);
 	/* Pairs with the address dependency of those who look in RCU sections. */
 	smp_store_release(&p->cosched, new);
 	if (!new)
@@ -3399,10 +3430,13 @@ void cosched_llc_cpus(int cpu, struct cpumask *cpus)
 	mutex_unlock(&sched_domains_mutex);
 }
 
-/* The sched domains of @cpu were attached, and with them its LLC. */
+/*
+ * The sched domains of @cpu were attached, and with them its LLC; or detached, as it goes offline
+ * or is isolated: such a CPU is no LLC of its own, and nothing is left outside of a home there.
+ */
 void cosched_update_llc(int cpu, int llc_id)
 {
-	if (cpu == llc_id)
+	if (cpu == llc_id && rcu_access_pointer(cpu_rq(cpu)->sd))
 		cpumask_set_cpu(cpu, &cosched_llcs);
 	else
 		cpumask_clear_cpu(cpu, &cosched_llcs);

@@ -12,7 +12,8 @@
 #ifdef CONFIG_CGROUP_COSCHED
 
 void __cosched_enqueue(struct rq *rq, struct task_struct *p);
-void __cosched_dequeue(struct rq *rq, struct task_struct *p, int flags);
+void __cosched_dequeue(struct rq *rq, struct task_struct *p);
+void __cosched_set_next(struct rq *rq, struct task_struct *p);
 void __cosched_tick(struct task_struct *curr);
 int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_flags);
 int __cosched_can_migrate(struct task_struct *p, int src, int dst,
@@ -35,10 +36,17 @@ static inline void cosched_enqueue(struct rq *rq, struct task_struct *p)
 }
 
 /* @p is about to be dequeued from @rq; its dequeue may be delayed. */
-static inline void cosched_dequeue(struct rq *rq, struct task_struct *p, int flags)
+static inline void cosched_dequeue(struct rq *rq, struct task_struct *p)
 {
 	if (cosched_enabled() && p->cosched)
-		__cosched_dequeue(rq, p, flags);
+		__cosched_dequeue(rq, p);
+}
+
+/* @rq, of which the current task is still the one before, is about to switch to @p. */
+static inline void cosched_set_next(struct rq *rq, struct task_struct *p)
+{
+	if (cosched_enabled() && p->cosched)
+		__cosched_set_next(rq, p);
 }
 
 /* What @p has run so far is not its cluster's. */
@@ -117,7 +125,8 @@ static inline bool cosched_preempts_stray(struct task_struct *p, int cpu)
 #else /* !CONFIG_CGROUP_COSCHED */
 
 static inline void cosched_enqueue(struct rq *rq, struct task_struct *p) { }
-static inline void cosched_dequeue(struct rq *rq, struct task_struct *p, int flags) { }
+static inline void cosched_dequeue(struct rq *rq, struct task_struct *p) { }
+static inline void cosched_set_next(struct rq *rq, struct task_struct *p) { }
 static inline void cosched_tick(struct task_struct *curr) { }
 static inline void cosched_switched_to(struct task_struct *p) { }
 static inline bool cosched_has_cluster(struct task_struct *p) { return false; }

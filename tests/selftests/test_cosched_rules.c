@@ -1935,6 +1935,34 @@ static void rule3_overrun(const char *top)
 	REQUIRE(!overrun, "others do not count");
 }
 
+/* What is offline is no room for anybody: who has more to do than the CPUs that are left overruns. */
+static void rule3_overrun_offline(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[0], rest = outside_of(&home), left = ru_first(&rest, 1);
+	/* A ninth more than there is, and no more than that where each other CPU is one. */
+	int cpu, overrun, n = 3 * (CPU_COUNT(&home) + 1) / 2;
+	struct ru_trace trace;
+
+	if (8 * n > 9 * topo->nr_cpus)
+		cs_skip("needs more CPUs outside of home");
+	for (cpu = 0; cpu < RU_CPUS; cpu++) {
+		if (CPU_ISSET(cpu, &rest) && !CPU_ISSET(cpu, &left))
+			cs_set_online(cpu, false);
+	}
+	left = ru_or(&home, &left);
+	ru_prefer(top, &home);
+	ru_gang(&(struct ru_gang_opts){
+		.n = n, .cg = top, .start = left, .busy_us = 700, .sleep_us = 10 });
+	cs_sleep_ms(SETTLE_MS);
+	ru_trace_start();
+	cs_sleep_ms(500);
+	ru_trace_stop(&trace);
+	overrun = ru_count(&trace, NULL, "cosched_review", "overrun");
+	cs_diag("%d tasks on %d CPUs: overrun %d times in 500 ms", n, CPU_COUNT(&left), overrun);
+	REQUIRE(overrun >= 25, "CPUs that are offline count as room");
+}
+
 /* The ends of two pipes: what a task is told by, and what it tells with. */
 struct talker {
 	int in, out;
@@ -2786,6 +2814,103 @@ static void rule8_isolated_cpus(const char *top)
 	REQUIRE(ru_ran(spinners, &mark, &isolated) == 0, "spinners were sent to an isolated CPU");
 }
 
+/* Such a CPU serves nothing of the home that it is in, which is full without it. */
+static void rule8_isolated_in_home(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t isolated, home, usable, rest;
+	struct ru_mark mark;
+	struct ru_gang *g;
+	char list[1024];
+	double out;
+
+	cs_read("/sys/devices/system/cpu", "isolated", list, sizeof(list));
+	cs_parse_cpus(list, &isolated);
+	if (!CPU_COUNT(&isolated))
+		cs_skip("needs a kernel booted with isolcpus=");
+	home = topo->llc[topo->llc_of[ru_nth(&isolated, 0)]];
+	usable = ru_minus(&home, &isolated);
+	rest = outside_of(&home);
+	rest = ru_minus(&rest, &isolated);
+	ru_prefer(top, &home);
+	ru_gang(&(struct ru_gang_opts){
+		.n = CPU_COUNT(&usable), .cg = top, .start = usable, .one_each = true });
+	/* Just cheaper than home is. */
+	ru_gang(&(struct ru_gang_opts){
+		.n = CPU_COUNT(&rest), .start = rest, .one_each = true,
+		.busy_us = 2000, .sleep_us = 2000 });
+	cs_sleep_ms(SETTLE_MS);
+	g = ru_gang(&(struct ru_gang_opts){
+		.n = 1, .cg = top, .start = usable, .busy_us = 1500, .sleep_us = 1500 });
+	ru_allow(g, &topo->online);
+	cs_sleep_ms(50);
+	ru_mark(g, &mark);
+	cs_sleep_ms(300);
+	out = ru_share(g, &mark, &rest);
+	cs_diag("%.1f%% outside of a full home", out);
+	REQUIRE(out >= 50, "CPUs that are isolated count as home's");
+}
+
+/* Nor does a task make place for a stray by going there. */
+static void rule8_isolated_no_swap(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t isolated, home, both;
+	struct ru_gang *stray, *others;
+	struct ru_mark mark = {};
+	char list[1024];
+	int llc;
+
+	cs_read("/sys/devices/system/cpu", "isolated", list, sizeof(list));
+	cs_parse_cpus(list, &isolated);
+	if (!CPU_COUNT(&isolated))
+		cs_skip("needs a kernel booted with isolcpus=");
+	llc = (topo->llc_of[ru_nth(&isolated, 0)] + 1) % topo->nr_llcs;
+	home = ru_minus(&topo->llc[llc], &isolated);
+	both = ru_or(&home, &isolated);
+	ru_prefer(top, &home);
+	others = ru_gang(&(struct ru_gang_opts){ .n = CPU_COUNT(&home), .start = home });
+	stray = ru_gang(&(struct ru_gang_opts){ .n = 1, .cg = top, .start = isolated });
+	ru_allow(others, &both);
+	ru_allow(stray, &both);
+	cs_sleep_ms(300);
+	REQUIRE(ru_ran(others, &mark, &isolated) == 0, "a task was sent to an isolated CPU");
+}
+
+/* A realtime task of a cluster is nobody that those at home there could go before. */
+static void rule8_realtime_stray(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[0], first = ru_first(&home, 1);
+	struct ru_trace trace;
+	char a[512], b[512];
+	struct ru_gang *g;
+	int round, n;
+
+	cs_mkdir(a, top, "a");
+	cs_mkdir(b, top, "b");
+	ru_prefer(a, &home);
+	ru_gang(&(struct ru_gang_opts){
+		.n = 1, .cg = b, .start = first, .policy = SCHED_FIFO,
+		.busy_us = 10000, .sleep_us = 500 });
+	cs_sleep_ms(50);
+	/* A cluster from now on, of one that has run for long. */
+	ru_prefer(b, &topo->llc[1]);
+	g = ru_gang(&(struct ru_gang_opts){
+		.n = 2 * CPU_COUNT(&home), .cg = a, .start = home,
+		.busy_us = 100, .sleep_us = 3600 * 1000000u });
+	for (round = 0; round < 80; round++) {
+		if (round == 20)
+			ru_trace_start();
+		ru_wake(g);
+		cs_sleep_ms(10);
+	}
+	ru_trace_stop(&trace);
+	n = ru_count_to(&trace, g, "cosched_place", "home_stray", &first);
+	cs_diag("%d times placed before a realtime task", n);
+	REQUIRE(!n, "a realtime task is taken for one that computes as a stray");
+}
+
 /* Only the fair class. */
 static void rule8_realtime_untouched(const char *top)
 {
@@ -2991,6 +3116,7 @@ int main(int argc, char **argv)
 		TEST(rule7_unused_by_weights),
 		TEST(rule7_brief_tasks_part),
 		TEST(rule3_overrun),
+		TEST(rule3_overrun_offline),
 		TEST(rule3_overrun_talkers),
 		TEST(rule3_overrun_gather),
 		TEST(rule3_overrun_herd),
@@ -3001,7 +3127,10 @@ int main(int argc, char **argv)
 		TEST(rule8_affinity),
 		TEST(rule8_cpuset),
 		TEST(rule8_isolated_cpus),
+		TEST(rule8_isolated_in_home),
+		TEST(rule8_isolated_no_swap),
 		TEST(rule8_realtime_untouched),
+		TEST(rule8_realtime_stray),
 		TEST(rule8_bandwidth),
 		TEST(rule8_core_cookies),
 		TEST(rule10_others_unaffected),
