@@ -160,6 +160,20 @@ func TestParseStatErrors(t *testing.T) {
 	}
 }
 
+// A cgroup that was made again may have more of most counters already.
+func TestStatSince(t *testing.T) {
+	now := Stat{12, 12, 12, 12, 12, 12, 12, 12, 12, 12}
+	for _, f := range StatFields {
+		before := Stat{10, 10, 10, 10, 10, 10, 10, 10, 10, 10}
+		if d := now.Since(before); d != (Stat{2, 2, 2, 2, 2, 2, 2, 2, 2, 2}) {
+			t.Errorf("the same cgroup: %+v", d)
+		}
+		if *f.Of(&before) = 13; now.Since(before) != now {
+			t.Errorf("%s went back: %+v", f.Key, now.Since(before))
+		}
+	}
+}
+
 func TestStatSub(t *testing.T) {
 	d := Stat{PreferredUsec: 980, OutsideUsec: 120, StraysReturned: 9}.Sub(Stat{PreferredUsec: 10, OutsideUsec: 90, StraysReturned: 4})
 	if d != (Stat{PreferredUsec: 970, OutsideUsec: 30, StraysReturned: 5}) {

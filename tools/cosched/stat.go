@@ -105,6 +105,17 @@ func (s Stat) Sub(before Stat) Stat {
 	return s
 }
 
+// Since gives what was counted since an earlier reading of that name. Counters never go
+// back: where one is less, the cgroup was removed and made again, and counts from zero.
+func (s Stat) Since(before Stat) Stat {
+	for _, f := range StatFields {
+		if *f.Of(&s) < *f.Of(&before) {
+			return s
+		}
+	}
+	return s.Sub(before)
+}
+
 // Add gives the sum of two.
 func (s Stat) Add(o Stat) Stat {
 	for _, f := range StatFields {

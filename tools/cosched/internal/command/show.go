@@ -269,11 +269,7 @@ func since(now, before []*shown, seconds float64) {
 		was[s.Path] = s.Stat
 	}
 	for _, s := range now {
-		b, ok := was[s.Path]
-		if !ok || b.PreferredUsec > s.Stat.PreferredUsec || b.OutsideUsec > s.Stat.OutsideUsec {
-			b = cosched.Stat{} // made, or made again, meanwhile
-		}
-		d := s.Stat.Sub(b)
+		d := s.Stat.Since(was[s.Path]) // zero of one that was made meanwhile
 		s.Since, s.Seconds = &d, seconds
 	}
 }

@@ -148,10 +148,7 @@ func (v *Interval) use(c Cluster, was cosched.Stat) Use {
 	if v.Seconds == 0 {
 		return u
 	}
-	if was.PreferredUsec > c.Stat.PreferredUsec || was.OutsideUsec > c.Stat.OutsideUsec {
-		was = cosched.Stat{} // another cluster of that name
-	}
-	d := c.Stat.Sub(was)
+	d := c.Stat.Since(was)
 	per := func(n uint64) float64 { return float64(n) / v.Seconds }
 	u.CPU = per(d.PreferredUsec+d.OutsideUsec) / 1e6
 	if p, ok := d.HomeShare(); ok {

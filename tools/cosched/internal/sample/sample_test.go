@@ -413,12 +413,12 @@ func TestBetween(t *testing.T) {
 	was := &sample.Sample{
 		Monotonic: 1_000_000, LLCs: llcs, Total: stat(0, 0, 100, 0),
 		CPUs:     []sample.CPU{{CPU: 0, Idle: 1000, Busy: 1000}, {CPU: 1, Idle: 1000}, {CPU: 2, Idle: 5000}},
-		Clusters: []sample.Cluster{{Path: "/a", Figures: stat(100, 100, 10, 1)}, {Path: "/a/b"}, {Path: "/a.b"}, {Path: "/c", Figures: stat(9_000_000, 0, 9, 9)}},
+		Clusters: []sample.Cluster{{Path: "/a", Figures: stat(100, 100, 10, 1)}, {Path: "/a/b"}, {Path: "/a.b"}, {Path: "/c", Figures: stat(9_000_000, 0, 9, 9)}, {Path: "/d", Figures: stat(1_000_000, 0, 9, 9)}},
 	}
 	now := &sample.Sample{
 		Monotonic: 3_000_000, LLCs: llcs, Total: stat(4_000_000, 0, 104, 0),
 		CPUs:     []sample.CPU{{CPU: 0, Idle: 1500, Busy: 2500}, {CPU: 1, Idle: 3000}, {CPU: 2, Idle: 4000}, {CPU: 3, Idle: 4000}},
-		Clusters: []sample.Cluster{{Path: "/a", Figures: stat(1_500_100, 500_100, 16, 5)}, {Path: "/a/c", Figures: stat(1, 0, 8, 0)}, {Path: "/a.b"}, {Path: "/c", Figures: stat(2_000_000, 0, 1, 0)}},
+		Clusters: []sample.Cluster{{Path: "/a", Figures: stat(1_500_100, 500_100, 16, 5)}, {Path: "/a/c", Figures: stat(1, 0, 8, 0)}, {Path: "/a.b"}, {Path: "/c", Figures: stat(2_000_000, 0, 1, 0)}, {Path: "/d", Figures: stat(4_000_000, 0, 1, 10)}},
 	}
 	v := sample.Between(was, now)
 	if v.Seconds != 2 || v.Total.CPU != 2 || v.Total.Spilled != 2 {
@@ -432,7 +432,7 @@ func TestBetween(t *testing.T) {
 		}
 		got += fmt.Sprintf("%s%s %.1f %s %v %v\n", u.Path, u.State, u.CPU, home, u.Spilled, u.Returned)
 	}
-	want := "/a 1.0 75 3 2\n/a/bremoved 0.0 - 0 0\n/a/cnew 0.0 100 4 0\n/a.b 0.0 - 0 0\n/c 1.0 100 0.5 0\n"
+	want := "/a 1.0 75 3 2\n/a/bremoved 0.0 - 0 0\n/a/cnew 0.0 100 4 0\n/a.b 0.0 - 0 0\n/c 1.0 100 0.5 0\n/d 2.0 100 0.5 5\n" // c and d were made again
 	if got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
@@ -442,7 +442,7 @@ func TestBetween(t *testing.T) {
 	}
 	// The first, and the first after a boot.
 	for _, v := range []*sample.Interval{sample.Between(nil, now), sample.Between(now, was)} {
-		if v.Seconds != 0 || v.Total.CPU != 0 || v.IdleCPUs != 0 || len(v.Clusters) != 4 || v.Clusters[0].State != "" || v.Clusters[0].AtHome != nil {
+		if v.Seconds != 0 || v.Total.CPU != 0 || v.IdleCPUs != 0 || len(v.Clusters) != 5 || v.Clusters[0].State != "" || v.Clusters[0].AtHome != nil {
 			t.Errorf("%+v", v)
 		}
 	}
