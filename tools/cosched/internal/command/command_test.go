@@ -185,6 +185,10 @@ func TestDump(t *testing.T) {
 	if status, out, _ = call(h, "dump", "--openmetrics"); status != 0 || !strings.HasSuffix(out, "\n# EOF\n") || !strings.Contains(out, `{cluster="shop",placed="spilled"} 312`) {
 		t.Errorf("OpenMetrics: %d: %s", status, out)
 	}
+	status, out, _ = call(h, "dump", "--prometheus")
+	if status != 0 || !strings.Contains(out, "\n# TYPE cosched_wakeups_total counter\n") || !strings.Contains(out, `{cluster="shop",placed="spilled"} 312`) {
+		t.Errorf("Prometheus: %d: %s", status, out)
+	}
 }
 
 func TestRecordAndReplay(t *testing.T) {
@@ -373,6 +377,8 @@ func TestErrors(t *testing.T) {
 		{"plot none -o x.png", 66, "none: no such file"},
 		{"dump none", 66, "no such cgroup"},
 		{"dump --json --openmetrics", 64, "give one"},
+		{"dump --json --prometheus", 64, "give one"},
+		{"dump --openmetrics --prometheus", 64, "give one"},
 		{"completion tcsh", 64, `invalid argument "tcsh"`},
 		{"run true", 125, "give --home, --cluster or both"},
 		{"run --soften --home 0 /no/such/program", 127, "/no/such/program: no such command"},

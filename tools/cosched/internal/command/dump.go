@@ -1,8 +1,6 @@
 package command
 
 import (
-	"io"
-
 	"github.com/spf13/cobra"
 
 	"cosched.io/cosched"
@@ -10,24 +8,26 @@ import (
 )
 
 func dumpCmd(h cosched.Host) *cobra.Command {
-	var asJSON, metrics bool
+	var asJSON, openMetrics, prometheus bool
 	cmd := &cobra.Command{
 		Use:   "dump [NAME]",
-		Short: "print all figures for programs, as JSON or OpenMetrics",
+		Short: "print all figures for programs, as JSON or metrics",
 		Long: `Prints all that is known of the clusters now: counters since they were made, the load
 on each LLC domain and CPU, and the idle time of each CPU. The clusters are those of
 the base, or NAME and those below it.
 
 It is one sample, as cosched record writes them; Documentation/admin-guide/cosched-command.rst
-describes it. With --openmetrics it is what Prometheus and others collect, for example
-as a file for the textfile collector of its node exporter.`,
+describes it. --openmetrics is for what reads OpenMetrics 1.0. The textfile collector of
+Prometheus's node exporter does not: --prometheus is for it, in the text format 0.0.4.
+It may read at any time, so give it a file that is complete.`,
 		Example: `  cosched dump | jq -r '.clusters[] | "\(.name) \(.stat.wakeups_spilled)"'
-  cosched dump --openmetrics > /var/lib/node_exporter/cosched.prom`,
+  cosched dump --openmetrics
+  cd /var/lib/node_exporter && cosched dump --prometheus > cosched.prom.new && mv cosched.prom.new cosched.prom`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: names(h, false),
 		RunE: run(func(cmd *cobra.Command, args []string) error {
-			if asJSON && metrics {
-				return usage("--json and --openmetrics are two formats: give one")
+			if asJSON && openMetrics || asJSON && prometheus || openMetrics && prometheus {
+				return usage("--json, --openmetrics and --prometheus are formats: give one")
 			}
 			s, err := sampler(h, args)
 			if err != nil {
@@ -38,14 +38,18 @@ as a file for the textfile collector of its node exporter.`,
 			if err != nil {
 				return err
 			}
-			if metrics {
-				return print(cmd, func(w io.Writer) { now.OpenMetrics(w) })
+			switch {
+			case openMetrics:
+				return print(cmd, now.OpenMetrics)
+			case prometheus:
+				return print(cmd, now.Prometheus)
 			}
 			return printJSON(cmd, now, "  ")
 		}),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, the default")
-	cmd.Flags().BoolVar(&metrics, "openmetrics", false, "print OpenMetrics text")
+	cmd.Flags().BoolVar(&openMetrics, "openmetrics", false, "print OpenMetrics 1.0 text")
+	cmd.Flags().BoolVar(&prometheus, "prometheus", false, "print Prometheus text, format 0.0.4")
 	return cmd
 }
 

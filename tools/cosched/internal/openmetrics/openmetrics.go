@@ -1,5 +1,6 @@
-// Package openmetrics writes metrics in OpenMetrics 1.0 text format. The library that has
-// it, Prometheus's, brings protocol buffers for these few lines.
+// Package openmetrics writes metrics in OpenMetrics 1.0 text format, or in the Prometheus text
+// format before it. The library that has them, Prometheus's, brings protocol buffers for these
+// few lines.
 package openmetrics
 
 import (
@@ -21,7 +22,7 @@ var suffixes = map[string]string{"counter": "_total", "info": "_info", "gauge": 
 // escape is for the values of labels.
 var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
-// Write writes families, and the end.
+// Write writes families in OpenMetrics 1.0, and the end.
 func Write(w io.Writer, families []Family) {
 	for _, f := range families {
 		fmt.Fprintf(w, "# TYPE %s %s\n", f.Name, f.Kind)
@@ -29,20 +30,40 @@ func Write(w io.Writer, families []Family) {
 			fmt.Fprintf(w, "# UNIT %s %s\n", f.Name, f.Unit)
 		}
 		fmt.Fprintf(w, "# HELP %s %s\n", f.Name, f.Help)
-		f.Points(func(value float64, labels ...string) {
-			fmt.Fprintf(w, "%s%s", f.Name, suffixes[f.Kind])
-			for i := 0; i < len(labels); i += 2 {
-				before := ","
-				if i == 0 {
-					before = "{"
-				}
-				fmt.Fprintf(w, `%s%s="%s"`, before, labels[i], escape.Replace(labels[i+1]))
-			}
-			if len(labels) > 0 {
-				fmt.Fprint(w, "}")
-			}
-			fmt.Fprintf(w, " %v\n", value)
-		})
+		f.points(w)
 	}
 	fmt.Fprintln(w, "# EOF")
+}
+
+// WritePrometheus writes families in the Prometheus text format 0.0.4: it knows no info and no
+// units, and the name of a family is that of its points.
+func WritePrometheus(w io.Writer, families []Family) {
+	for _, f := range families {
+		kind := f.Kind
+		if kind == "info" {
+			kind = "gauge"
+		}
+		fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n", f.pointName(), f.Help, f.pointName(), kind)
+		f.points(w)
+	}
+}
+
+func (f Family) pointName() string { return f.Name + suffixes[f.Kind] }
+
+// points writes the points, which are the same in both formats.
+func (f Family) points(w io.Writer) {
+	f.Points(func(value float64, labels ...string) {
+		fmt.Fprint(w, f.pointName())
+		for i := 0; i < len(labels); i += 2 {
+			before := ","
+			if i == 0 {
+				before = "{"
+			}
+			fmt.Fprintf(w, `%s%s="%s"`, before, labels[i], escape.Replace(labels[i+1]))
+		}
+		if len(labels) > 0 {
+			fmt.Fprint(w, "}")
+		}
+		fmt.Fprintf(w, " %v\n", value)
+	})
 }

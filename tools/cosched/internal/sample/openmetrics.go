@@ -90,10 +90,15 @@ var families = []family{
 }
 
 // OpenMetrics writes a sample in OpenMetrics 1.0 text format.
-func (s *Sample) OpenMetrics(w io.Writer) {
+func (s *Sample) OpenMetrics(w io.Writer) { openmetrics.Write(w, s.families()) }
+
+// Prometheus writes the same in the Prometheus text format 0.0.4.
+func (s *Sample) Prometheus(w io.Writer) { openmetrics.WritePrometheus(w, s.families()) }
+
+func (s *Sample) families() []openmetrics.Family {
 	var all []openmetrics.Family
 	for _, f := range families {
 		all = append(all, openmetrics.Family{Name: f.name, Kind: f.kind, Unit: f.unit, Help: f.help, Points: func(point func(float64, ...string)) { f.points(s, point) }})
 	}
-	openmetrics.Write(w, all)
+	return all
 }

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
 	"golang.org/x/sys/unix"
 
 	"cosched.io/cosched"
@@ -499,6 +501,54 @@ func TestOpenMetrics(t *testing.T) {
 	} {
 		if !slices.Contains(lines, want) {
 			t.Errorf("no line %s", want)
+		}
+	}
+}
+
+// The parser is that of the node exporter's textfile collector, which refuses all of a file
+// where a line is not to its taste.
+func TestPrometheus(t *testing.T) {
+	h := coschedtest.Host(t)
+	now := read(t, open(t, h, ""))
+	now.Clusters[0].Name = "a \"b\" \\ c\n"
+	var b bytes.Buffer
+	now.Prometheus(&b)
+	if text := b.String(); strings.Contains(text, "# UNIT") || strings.Contains(text, "# EOF") {
+		t.Errorf("not of this format:\n%s", text)
+	}
+	var parser expfmt.TextParser
+	families, err := parser.TextToMetricFamilies(&b)
+	if err != nil || len(families) != 11 {
+		t.Fatalf("%d families, %v", len(families), err)
+	}
+	for name, f := range families {
+		want := dto.MetricType_GAUGE
+		if strings.HasSuffix(name, "_total") {
+			want = dto.MetricType_COUNTER
+		}
+		if f.GetType() != want || f.GetHelp() == "" {
+			t.Errorf("%s is a %v, want a %v: %q", name, f.GetType(), want, f.GetHelp())
+		}
+	}
+	for _, tc := range []struct {
+		name   string
+		labels []string
+		value  float64
+	}{
+		{"cosched_wakeups_total", []string{"cluster", "shop", "placed", "spilled"}, 312},
+		{"cosched_cpu_seconds_total", []string{"cluster", "shop", "where", "home"}, 12.034567},
+		{"cosched_threads", []string{"cluster", "a \"b\" \\ c\n"}, 0},
+		{"cosched_load_cpus", []string{"cluster", "shop", "llc", "1"}, 0.5},
+		{"cosched_cluster_info", []string{"cluster", "shop", "path", filepath.Join(h.Cgroup, "cosched/shop"), "cpus_preferred", "0-3", "home", "0-3", "weights", "4:1000"}, 1},
+	} {
+		if !slices.ContainsFunc(families[tc.name].GetMetric(), func(m *dto.Metric) bool {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetName(), l.GetValue())
+			}
+			return slices.Equal(labels, tc.labels) && m.GetGauge().GetValue()+m.GetCounter().GetValue() == tc.value
+		}) {
+			t.Errorf("no %s of %q that is %v: %v", tc.name, tc.labels, tc.value, families[tc.name])
 		}
 	}
 }
