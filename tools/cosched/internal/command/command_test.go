@@ -205,6 +205,14 @@ func TestRecordAndReplay(t *testing.T) {
 		if status != cosched.ExitCantCreate || !strings.Contains(errs, file+" is there already: --append adds to it") {
 			t.Errorf("again: %d, %s", status, errs)
 		}
+		other, _, _, err := sample.Append(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		status, _, errs = call(h, "record", "-o", file, "--append", "--count", "1")
+		if other.Close(); status != cosched.ExitCantCreate || !strings.Contains(errs, file+" is being written by another cosched record") {
+			t.Errorf("while another appends: %d, %s", status, errs)
+		}
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

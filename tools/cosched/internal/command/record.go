@@ -55,7 +55,8 @@ of the base, or of NAME and those below it. cosched replay shows them, cosched p
 them. A FILE that ends in .gz is compressed, to about a tenth.
 
 FILE is lines of JSON; Documentation/admin-guide/cosched-command.rst describes them.
-If cosched or the machine dies, all but perhaps the last of them are there.`,
+If cosched or the machine dies, all but perhaps the last of them are there. It is of one
+cosched record at a time.`,
 		Example: `  cosched record -o monday.gz
   cosched record -o monday.gz --append --interval 10s
   ssh server cosched record -o - | cosched replay -`,
@@ -152,7 +153,7 @@ func recordTo(cmd *cobra.Command, output string, add bool) (w *sample.Writer, do
 		f, compressed, torn, err = sample.Append(output)
 	}
 	if !add || errors.Is(err, fs.ErrNotExist) {
-		f, err = os.OpenFile(output, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		f, err = sample.Create(output)
 	}
 	var p *cosched.Problem
 	switch {

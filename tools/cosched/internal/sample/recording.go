@@ -241,10 +241,33 @@ func (r *Reader) Next() (s *Sample, begins bool, err error) {
 	}
 }
 
-// Append opens a recording to write more to it, compressed as it is. A line that is not
-// complete is cut off first; torn says so.
-func Append(name string) (f *os.File, compressed, torn bool, err error) {
-	f, err = os.OpenFile(name, os.O_RDWR, 0)
+// Create makes the file of a recording, and holds it until it is closed.
+func Create(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := hold(f); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// hold keeps others from writing to a recording: what they take for a line that is torn may be
+// one that is being written. Not all file systems have locks; there it is up to the user.
+func hold(f *os.File) error {
+	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return &cosched.Problem{Status: cosched.ExitCantCreate, Text: f.Name() + " is being written by another cosched record: wait for it, or name another file", Err: err}
+	}
+	return nil
+}
+
+// Append opens a recording to write more to it, compressed as it is, and holds it until it is
+// closed. A line that is not complete is cut off first; torn says so.
+func Append(name string) (_ *os.File, compressed, torn bool, err error) {
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {
 		return nil, false, false, err
 	}
@@ -253,6 +276,9 @@ func Append(name string) (f *os.File, compressed, torn bool, err error) {
 			f.Close()
 		}
 	}()
+	if err := hold(f); err != nil {
+		return nil, false, false, err
+	}
 	end, compressed, err := complete(f, name)
 	if err != nil {
 		return nil, false, false, err

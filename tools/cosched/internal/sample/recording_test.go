@@ -194,6 +194,46 @@ func TestAppend(t *testing.T) {
 	}
 }
 
+// What is being written is left alone: the line at its end may be half of one.
+func TestAppendHeld(t *testing.T) {
+	text := bytes.Join(recording(t, false, three(t)...), nil)
+	name := filepath.Join(t.TempDir(), "recording")
+	held := func(what string) {
+		t.Helper()
+		before, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, _, err = sample.Append(name)
+		var p *cosched.Problem
+		if !errors.As(err, &p) || p.Status != cosched.ExitCantCreate || p.Text != name+" is being written by another cosched record: wait for it, or name another file" {
+			t.Errorf("%s: %v", what, err)
+		}
+		if now, _ := os.ReadFile(name); !bytes.Equal(now, before) {
+			t.Errorf("%s: cut from %d to %d bytes", what, len(before), len(now))
+		}
+	}
+	f, err := sample.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held("empty yet")
+	if _, err := f.Write(text[:len(text)-1]); err != nil {
+		t.Fatal(err)
+	}
+	held("made")
+	f.Close()
+	if f, _, _, err = sample.Append(name); err != nil {
+		t.Fatal(err)
+	}
+	held("appended to")
+	f.Close()
+	if f, _, _, err = sample.Append(name); err != nil {
+		t.Fatalf("closed: %v", err)
+	}
+	f.Close()
+}
+
 // In any order an index gives what a reader does, compressed or not, and of two
 // recordings in one file nothing in between.
 func TestIndex(t *testing.T) {
