@@ -38,14 +38,15 @@ CONFIG_SCHEDSTATS, and kernel.sched_schedstats switched on; not the controller.`
 }
 
 func schedstatRecordCmd(h cosched.Host) *cobra.Command {
-	var output string
+	var file string
 	var duration time.Duration
 	var hostname bool
 	cmd := &cobra.Command{
 		Use:   "record [-o FILE] (--for DURATION | [--] COMMAND [ARGUMENT...])",
 		Short: "record the counters before and after a command",
 		Long: `Writes a file with /proc/schedstat before and after COMMAND, or a time: the counters
-of the whole machine, not of COMMAND alone. The file is replaced.
+of the whole machine, not of COMMAND alone. A file that is there is replaced when the
+recording is complete, and kept if it fails.
 
 With --for, an interrupt ends the recording before its time.
 
@@ -61,6 +62,8 @@ The exit status is the command's; 127 if it is not found, 126 if it cannot be ex
 		RunE: run(func(cmd *cobra.Command, args []string) error {
 			timed := cmd.Flags().Changed("for")
 			switch {
+			case file == "":
+				return usage("no file to write to: give --output FILE")
 			case timed && duration <= 0:
 				return usage("--for %v: want a time above 0, such as 10s", duration)
 			case timed == (len(args) > 0):
@@ -86,11 +89,11 @@ The exit status is the command's; 127 if it is not found, 126 if it cannot be ex
 				return err
 			}
 			// Before the command, whose work would be for nothing.
-			f, err := os.Create(output)
+			f, err := createOutput(file)
 			if err != nil {
-				return &cosched.Problem{Status: cosched.ExitCantCreate, Text: err.Error(), Err: err}
+				return &cosched.Problem{Status: cosched.ExitCantCreate, Text: fmt.Sprintf("%s: %v", file, pathless(err)), Err: err}
 			}
-			defer f.Close()
+			defer f.discard()
 			var status error
 			if timed {
 				select {
@@ -111,15 +114,15 @@ The exit status is the command's; 127 if it is not found, 126 if it cannot be ex
 			if err := r.Stop(proc); err != nil {
 				return err
 			}
-			if err := errors.Join(r.Write(f), f.Close()); err != nil {
-				return &cosched.Problem{Status: cosched.ExitIO, Text: err.Error(), Err: err}
+			if err := f.finish(r.Write); err != nil {
+				return &cosched.Problem{Status: cosched.ExitIO, Text: fmt.Sprintf("%s: %v", file, pathless(err)), Err: err}
 			}
 			return status
 		}),
 	}
 	// What follows COMMAND is its own.
 	cmd.Flags().SetInterspersed(false)
-	cmd.Flags().StringVarP(&output, "output", "o", "schedstat.json", "the `FILE` to write")
+	cmd.Flags().StringVarP(&file, "output", "o", "schedstat.json", "the `FILE` to write")
 	cmd.Flags().DurationVar(&duration, "for", 0, "record for a `DURATION` such as 10s or 5m, not a command")
 	cmd.Flags().BoolVar(&hostname, "hostname", false, "record the machine's name as well")
 	return cmd

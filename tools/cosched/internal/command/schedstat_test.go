@@ -2,8 +2,10 @@ package command
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -105,11 +107,85 @@ func TestSchedstatRecord(t *testing.T) {
 	}
 }
 
-// interrupt sends a signal to this process once a file is there.
-func interrupt(t *testing.T, s syscall.Signal, file string) {
+// What is there is kept until the new recording is complete, and nothing else is left behind.
+func TestSchedstatReplace(t *testing.T) {
+	h := coschedtest.Host(t)
+	counting(t, h)
+	dir := files(t, map[string]string{"r.json": "old\n", "target": "old\n"})
+	file, link := filepath.Join(dir, "r.json"), filepath.Join(dir, "link")
+	if err := errors.Join(os.Chmod(file, 0o640), os.Symlink("target", link)); err != nil {
+		t.Fatal(err)
+	}
+	record := func(name string, command ...string) (int, string) {
+		t.Helper()
+		status, out, errs := call(h, append([]string{"schedstat", "record", "-o", name}, command...)...)
+		if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
+			t.Errorf("%q leaves %q", command, left)
+		}
+		return status, out + errs
+	}
+	whole := func(name string) {
+		t.Helper()
+		if status, _, errs := call(h, "schedstat", "report", name); status != 0 {
+			t.Errorf("%d: %s", status, errs)
+		}
+	}
+	broken := filepath.Join(dir, "broken")
+	if err := os.WriteFile(broken, []byte("#!/no/such/interpreter\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	counters := filepath.Join(h.Proc, "schedstat")
+	for _, name := range []string{file, link} {
+		if status, says := record(name, broken); status != 126 || !strings.Contains(says, broken) {
+			t.Errorf("not started: %d, %s", status, says)
+		}
+		if status, says := record(name, "sh", "-c", "mv "+counters+" "+counters+".gone"); status != 125 || !strings.Contains(says, counters) {
+			t.Errorf("no counters at the end: %d, %s", status, says)
+		}
+		if err := os.Rename(counters+".gone", counters); err != nil {
+			t.Fatal(err)
+		}
+		if status, says := record(name, "cat", name); status != 0 || says != "old\n" {
+			t.Errorf("meanwhile: %d, %s", status, says)
+		}
+		whole(name)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode() != 0o640 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if to, err := os.Readlink(link); to != "target" {
+		t.Errorf("the link is no more: %v", err)
+	}
+	// A new one is as the umask has it.
+	defer syscall.Umask(syscall.Umask(0o027))
+	status, says := record(filepath.Join(dir, "new"), "true")
+	if info, err := os.Stat(filepath.Join(dir, "new")); status != 0 || err != nil || info.Mode() != 0o640 {
+		t.Errorf("%d, %s: %v, %v", status, says, info, err)
+	}
+	// Its folder is gone when it is complete.
+	gone := filepath.Join(dir, "gone")
+	if err := os.Mkdir(gone, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if status, says := record(filepath.Join(gone, "r"), "rm", "-r", gone); status != 125 || !strings.Contains(says, filepath.Join(gone, "r")+": ") {
+		t.Errorf("%d, %s", status, says)
+	}
+	// Standard output, a pipe.
+	cmd := exec.Command(os.Args[0], "schedstat", "record", "-o", "/dev/stdout", "true")
+	cmd.Env = append(os.Environ(), treeVariable+"="+filepath.Dir(h.Proc))
+	text, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	coschedtest.Append(t, filepath.Join(dir, "piped"), string(text))
+	whole(filepath.Join(dir, "piped"))
+}
+
+// interrupt sends a signal to this process once a file is in a folder.
+func interrupt(t *testing.T, s syscall.Signal, dir string) {
 	go func() {
 		for range 1000 {
-			if _, err := os.Stat(file); err == nil {
+			if files, err := os.ReadDir(dir); err == nil && len(files) > 0 {
 				_ = syscall.Kill(os.Getpid(), s)
 				return
 			}
@@ -132,8 +208,8 @@ func TestSchedstatInterrupt(t *testing.T) {
 		{syscall.SIGTERM, []string{"sleep", "3600"}, 128 + 15},
 	} {
 		file := filepath.Join(t.TempDir(), "r.json")
-		// It exists when signals are waited for.
-		interrupt(t, tc.signal, file)
+		// The new file exists when signals are waited for.
+		interrupt(t, tc.signal, filepath.Dir(file))
 		status, _, errs := call(h, append([]string{"schedstat", "record", "-o", file}, tc.args...)...)
 		if status != tc.status || errs != "" {
 			t.Errorf("%v: %d: %s", tc.args, status, errs)
@@ -270,6 +346,8 @@ func TestSchedstatErrors(t *testing.T) {
 		{"record --for 0s", 125, "--for 0s: want a time above 0"},
 		{"record --for nonsense", 125, "invalid argument"},
 		{"record --nonsense", 125, "unknown flag"},
+		{"record --output= true", 125, "no file to write to"},
+		{"record -o DIR true", 125, "DIR: is a directory"},
 		{"record -o DIR/none/file true", 125, "DIR/none/file: no such file"},
 		{"record -o DIR/r nosuchprogram", 127, "nosuchprogram: no such command in PATH"},
 		{"record -o DIR/r /etc/passwd", 126, "cannot be executed: permission denied"},
