@@ -21,9 +21,13 @@ import (
 	"cosched.io/cosched/internal/unitfile"
 )
 
-// dropIn is what `cosched unit` writes to, in UNIT.d. The name of systemctl
-// set-property's begins with 50 too.
-const dropIn = "50-cosched.conf"
+// What `cosched unit` writes to, in UNIT.d. The names of systemctl set-property's begin with
+// 50 too. A drop-in in /etc masks one of the same name in /run, so that the one with --runtime
+// has a name of its own, which comes after the other's.
+const (
+	dropIn        = "50-cosched.conf"
+	dropInRuntime = "50-cosched.runtime.conf"
+)
 
 // busTimeout bounds one question to systemd, which answers nobody while it starts units
 // or reads all of its files.
@@ -98,11 +102,11 @@ func (u units) load(name string) (coschedd.Unit, error) {
 
 // file is the drop-in that the verbs write.
 func (u units) file(name string, runtime bool) string {
-	dir := u.host.Etc
+	dir, base := u.host.Etc, dropIn
 	if runtime {
-		dir = u.host.Run
+		dir, base = u.host.Run, dropInRuntime
 	}
-	return filepath.Join(dir, "systemd/system", name+".d", dropIn)
+	return filepath.Join(dir, "systemd/system", name+".d", base)
 }
 
 // replace writes a drop-in, or removes it if the text has nothing, as a whole.
@@ -168,12 +172,16 @@ func (u units) change(cmd *cobra.Command, unit coschedd.Unit, file string, text 
 		return err
 	}
 	settings, _ := u.reader.Read(unit.Files)
+	place := slices.Index(unit.Files, file)
+	if _, err := os.Stat(file); place < 0 && err == nil {
+		note("systemd does not read %s: systemctl cat %s shows what it reads instead", file, unit.ID)
+	}
 	for _, s := range []struct {
-		is  bool
-		key string
-		at  coschedd.At
-	}{{settings.Home != nil, coschedd.KeyHome, settings.HomeAt}, {settings.Weights != nil, coschedd.KeyWeights, settings.WeightsAt}} {
-		if s.is && s.at.File != file && slices.Index(unit.Files, s.at.File) > slices.Index(unit.Files, file) && slices.Contains(unit.Files, file) {
+		written bool
+		key     string
+		at      coschedd.At
+	}{{which.Home, coschedd.KeyHome, settings.HomeAt}, {which.Weights, coschedd.KeyWeights, settings.WeightsAt}} {
+		if s.written && place >= 0 && slices.Index(unit.Files, s.at.File) > place {
 			note("%s= of %s comes after %s and holds", s.key, s.at, file)
 		}
 	}
@@ -203,8 +211,9 @@ func unitSetCmd(h cosched.Host) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set UNIT SETTING=VALUE...",
 		Short: "give a unit a home or weights",
-		Long: `Writes settings to ` + dropIn + ` of the unit's drop-ins, has systemd read it, and gives
-them to the unit at once if it runs. Other lines of the file stay.
+		Long: `Writes settings to ` + dropIn + ` of the unit's drop-ins, or with --runtime to
+` + dropInRuntime + `, which comes after it. Has systemd read the file, and gives the
+settings to the unit at once if it runs. Other lines of the file stay.
 
   CPUsPreferred=  a home as cosched run --home takes it
   Weights=        cost of load at home and elsewhere, "100 150" or 100:150
@@ -269,10 +278,10 @@ func unitEditCmd(h cosched.Host) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "edit UNIT",
 		Short: "edit a unit's home and weights",
-		Long: `Opens ` + dropIn + ` of the unit's drop-ins in $SYSTEMD_EDITOR, $VISUAL, $EDITOR or, without
-these, editor, nano or vi. What comes of it is checked, written as a whole, and given to
-the unit at once if it runs. With a mistake nothing is changed, and the text is kept. A
-file without any text is removed.`,
+		Long: `Opens ` + dropIn + ` of the unit's drop-ins, or with --runtime ` + dropInRuntime + `,
+in $SYSTEMD_EDITOR, $VISUAL, $EDITOR or, without these, editor, nano or vi. What comes of it
+is checked, written as a whole, and given to the unit at once if it runs. With a mistake
+nothing is changed, and the text is kept. A file without any text is removed.`,
 		Example: `  cosched unit edit nginx.service
   EDITOR=vim cosched unit edit machine.slice --runtime`,
 		Args: cobra.ExactArgs(1),

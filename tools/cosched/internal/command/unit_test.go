@@ -11,16 +11,18 @@ import (
 	"cosched.io/cosched"
 	"cosched.io/cosched/internal/coschedd/systemdtest"
 	"cosched.io/cosched/internal/coschedtest"
+	"cosched.io/cosched/internal/unitfile"
 )
 
 // unitHost is a machine with a systemd that runs web.service, reads its drop-ins when it
 // reloads, and has coschedd running.
 func unitHost(t *testing.T) (cosched.Host, *systemdtest.Systemd) {
 	t.Helper()
-	sd := systemdtest.New(t, systemdtest.Bus(t))
+	h := coschedtest.Host(t)
+	path := []string{filepath.Join(h.Etc, "systemd/system"), filepath.Join(h.Run, "systemd/system")}
+	sd := systemdtest.New(t, systemdtest.Bus(t), path...)
 	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", sd.Address)
 	t.Setenv("TMPDIR", t.TempDir())
-	h := coschedtest.Host(t)
 	slice := filepath.Join(h.Cgroup, "system.slice")
 	for _, g := range []string{slice, filepath.Join(slice, "web.service")} {
 		if err := h.Mkdir(g); err != nil {
@@ -31,12 +33,8 @@ func unitHost(t *testing.T) (cosched.Host, *systemdtest.Systemd) {
 	fragment := filepath.Join(h.Etc, "systemd/system/web.service")
 	coschedtest.Append(t, fragment, "[X-Cosched]\nCPUsPreferred=0-1\nWeights=1 2\n")
 	reload := func() {
-		u := systemdtest.Unit{State: "loaded", Cgroup: "/system.slice/web.service", Fragment: fragment}
-		for _, dir := range []string{h.Etc, h.Run} {
-			files, _ := filepath.Glob(filepath.Join(dir, "systemd/system/web.service.d/*.conf"))
-			u.DropIns = append(u.DropIns, files...)
-		}
-		sd.Set("web.service", u)
+		files := unitfile.Lookup(path, "web.service")
+		sd.Set("web.service", systemdtest.Unit{State: "loaded", Cgroup: "/system.slice/web.service", Fragment: files[0], DropIns: files[1:]})
 	}
 	reload()
 	sd.OnReload(reload)
@@ -62,7 +60,7 @@ func read(t *testing.T, file string) string {
 func TestUnitSet(t *testing.T) {
 	h, sd := unitHost(t)
 	web := filepath.Join(h.Cgroup, "system.slice/web.service")
-	etc, run := filepath.Join(h.Etc, "systemd/system/web.service.d/50-cosched.conf"), filepath.Join(h.Run, "systemd/system/web.service.d/50-cosched.conf")
+	etc, run := filepath.Join(h.Etc, "systemd/system/web.service.d/50-cosched.conf"), filepath.Join(h.Run, "systemd/system/web.service.d/50-cosched.runtime.conf")
 	for _, tc := range []struct {
 		args          string
 		etc, run      string
@@ -71,7 +69,7 @@ func TestUnitSet(t *testing.T) {
 	}{
 		{"web CPUsPreferred=llc:1", "[X-Cosched]\nCPUsPreferred=llc:1\n", "none", "4-7", "1 2", ""},
 		{"web.service Weights=4:1000", "[X-Cosched]\nCPUsPreferred=llc:1\nWeights=4:1000\n", "none", "4-7", "4 1000", ""},
-		{"web.service CPUsPreferred=9 --runtime", "[X-Cosched]\nCPUsPreferred=llc:1\nWeights=4:1000\n", "[X-Cosched]\nCPUsPreferred=9\n", "9", "4 1000", `run/systemd/system/web.service.d/50-cosched.conf:2: ` + web + `/cosched.cpus_preferred: "9": none of these CPUs is in`},
+		{"web.service CPUsPreferred=9 --runtime", "[X-Cosched]\nCPUsPreferred=llc:1\nWeights=4:1000\n", "[X-Cosched]\nCPUsPreferred=9\n", "9", "4 1000", `run/systemd/system/web.service.d/50-cosched.runtime.conf:2: ` + web + `/cosched.cpus_preferred: "9": none of these CPUs is in`},
 		{"web CPUsPreferred= Weights=", "[X-Cosched]\nCPUsPreferred=\nWeights=\n", "[X-Cosched]\nCPUsPreferred=9\n", "9", "", "CPUsPreferred= of " + run + ":2 comes after " + etc + " and holds"},
 		{"web CPUsPreferred= --runtime", "[X-Cosched]\nCPUsPreferred=\nWeights=\n", "[X-Cosched]\nCPUsPreferred=\n", "", "", ""},
 	} {
@@ -99,13 +97,59 @@ func TestUnitSet(t *testing.T) {
 	}
 }
 
+// Drop-ins with and without --runtime hold together: the one of /run for the settings that
+// it has, and what does not hold is noted.
+func TestUnitRuntime(t *testing.T) {
+	const etc, run = "etc/systemd/system/web.service.d/50-cosched.conf", "run/systemd/system/web.service.d/50-cosched.runtime.conf"
+	type step struct{ args, home, weights, note string }
+	for name, steps := range map[string][]step{
+		"persistent, then runtime": {
+			{"CPUsPreferred=llc:1", "4-7", "1 2", ""},
+			{"CPUsPreferred=6-7 --runtime", "6-7", "1 2", ""},
+			{"CPUsPreferred= --runtime", "", "1 2", ""},
+		},
+		"runtime, then persistent": {
+			{"CPUsPreferred=6-7 --runtime", "6-7", "1 2", ""},
+			{"CPUsPreferred=llc:1", "6-7", "1 2", "CPUsPreferred= of " + run + ":2 comes after " + etc + " and holds\n"},
+			{"CPUsPreferred= --runtime", "", "1 2", ""},
+			{"CPUsPreferred=llc:1", "", "1 2", "CPUsPreferred= of " + run + ":2 comes after " + etc + " and holds\n"},
+		},
+		"another setting": {
+			{"CPUsPreferred=llc:1", "4-7", "1 2", ""},
+			{"Weights=7:8 --runtime", "4-7", "7 8", ""},
+			{"CPUsPreferred=5", "5", "7 8", ""},
+			{"Weights=9:9", "5", "7 8", "Weights= of " + run + ":2 comes after " + etc + " and holds\n"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, _ := unitHost(t)
+			web, top := filepath.Join(h.Cgroup, "system.slice/web.service"), filepath.Dir(h.Etc)+"/"
+			for _, s := range steps {
+				status, _, errs := call(h, append([]string{"unit", "set", "web"}, strings.Fields(s.args)...)...)
+				_, note, _ := strings.Cut(strings.ReplaceAll(errs, top, ""), ": note: ")
+				home, weights := strings.TrimSpace(firstLine(read(t, filepath.Join(web, cosched.FilePreferred)))), firstLine(read(t, filepath.Join(web, cosched.FileWeights)))
+				if status != 0 || note != s.note || home != s.home || weights != s.weights {
+					t.Errorf("%s: %d, home %q, weights %q, %s", s.args, status, home, weights, errs)
+				}
+			}
+		})
+	}
+	// What systemd does not read has no effect.
+	h, _ := unitHost(t)
+	coschedtest.Append(t, filepath.Join(h.Etc, "systemd/system/web.service.d", filepath.Base(run)), "[X-Cosched]\nCPUsPreferred=3\n")
+	status, _, errs := call(h, "unit", "set", "web", "CPUsPreferred=6", "--runtime")
+	if want := "systemd does not read " + filepath.Join(filepath.Dir(h.Run), run) + ": systemctl cat web.service shows"; status != 0 || !strings.Contains(errs, want) {
+		t.Errorf("masked: %d, %s", status, errs)
+	}
+}
+
 // firstLine is of a file that is not truncated when a shorter value is written, as those
 // of cgroups need not be.
 func firstLine(s string) string { l, _, _ := strings.Cut(s, "\n"); return l }
 
 func TestUnitRefuses(t *testing.T) {
 	h, sd := unitHost(t)
-	broken := filepath.Join(h.Run, "systemd/system/web.service.d/50-cosched.conf")
+	broken := filepath.Join(h.Run, "systemd/system/web.service.d/50-cosched.runtime.conf")
 	coschedtest.Append(t, broken, "[X-Cosched\n")
 	for _, tc := range []struct {
 		args   string

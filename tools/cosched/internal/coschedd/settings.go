@@ -38,7 +38,8 @@ func (a At) String() string {
 	return fmt.Sprintf("%s:%d", a.File, a.Line)
 }
 
-// Settings are what a unit's files ask for; what is nil is not asked for.
+// Settings are what a unit's files ask for; what is nil is not asked for. The lines are those
+// that hold: one without a value where it took back what came before.
 type Settings struct {
 	Home      *cosched.Home
 	HomeAt    At
@@ -138,7 +139,7 @@ func (r *Reader) assign(s *Settings, at At, key, value string) error {
 	case strings.Contains(value, "%"):
 		return errors.New("specifiers such as %i are not replaced here")
 	case key == KeyHome && unset:
-		s.Home, s.HomeAt = nil, At{}
+		s.Home, s.HomeAt = nil, at
 	case key == KeyHome:
 		home, ok := r.homes[value]
 		if !ok {
@@ -150,7 +151,7 @@ func (r *Reader) assign(s *Settings, at At, key, value string) error {
 		}
 		s.Home, s.HomeAt = &home, at
 	case unset:
-		s.Weights, s.WeightsAt = nil, At{}
+		s.Weights, s.WeightsAt = nil, at
 	default:
 		w, err := cosched.ParseWeights(strings.Replace(value, ":", " ", 1))
 		if err != nil {
