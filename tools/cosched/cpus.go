@@ -1,6 +1,7 @@
 package cosched
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -24,13 +25,13 @@ func ParseCPUs(s string) (CPUs, error) {
 	var set CPUs
 	for part := range strings.SplitSeq(s, ",") {
 		first, last, isRange := strings.Cut(part, "-")
-		lo, err := parseCPU(first)
+		lo, err := parseCPU(first, maxCPU)
 		if err != nil {
 			return nil, fmt.Errorf("CPU list %q: %w", s, err)
 		}
 		hi := lo
 		if isRange {
-			if hi, err = parseCPU(last); err != nil {
+			if hi, err = parseCPU(last, maxCPU); err != nil {
 				return nil, fmt.Errorf("CPU list %q: %w", s, err)
 			}
 			if hi < lo {
@@ -49,15 +50,60 @@ func ParseCPUs(s string) (CPUs, error) {
 	return set.normal(), nil
 }
 
-func parseCPU(s string) (int, error) {
+func parseCPU(s string, last int) (int, error) {
 	n, err := strconv.ParseUint(s, 10, 32)
 	if err != nil {
 		return 0, fmt.Errorf("%q is not a CPU number", s)
 	}
-	if n > maxCPU {
-		return 0, fmt.Errorf("CPU %d is above %d", n, maxCPU)
+	if n > uint64(last) {
+		return 0, fmt.Errorf("CPU %d is above %d", n, last)
 	}
 	return int(n), nil
+}
+
+// checkKernelCPUs says what keeps the kernel from taking a text for a CPU list. Beside what
+// it prints it takes all, N for the last CPU, 0-15:2/4 for the first two of each four, and
+// commas that separate nothing: see bitmap_parselist() in lib/bitmap-str.c.
+func checkKernelCPUs(s string, last int) error {
+	number := func(text string, limit int) (int, error) {
+		if text == "N" {
+			return last, nil
+		}
+		return parseCPU(text, limit)
+	}
+	some := false
+	for part := range strings.FieldsFuncSeq(s, func(r rune) bool { return r == ',' }) {
+		text := part
+		if rest, ok := strings.CutPrefix(part, "all"); ok {
+			text = "0-N" + rest
+		}
+		first, end, isRange := strings.Cut(text, "-")
+		end, groups, inGroups := strings.Cut(end, ":")
+		lo, err := number(first, last)
+		hi, used, group := lo, 1, 1
+		if isRange && err == nil {
+			hi, err = number(end, last)
+		}
+		if inGroups && err == nil {
+			u, g, _ := strings.Cut(groups, "/")
+			if used, err = number(u, maxCPU); err == nil {
+				group, err = number(g, maxCPU)
+			}
+		}
+		switch {
+		case err != nil:
+			return err
+		case hi < lo:
+			return fmt.Errorf("range %q runs backwards", part)
+		case group == 0 || used > group:
+			return fmt.Errorf("%q: of each %d CPUs, %d cannot be used", part, group, used)
+		}
+		some = some || used > 0
+	}
+	if !some {
+		return errors.New("it names no CPU")
+	}
+	return nil
 }
 
 func (c CPUs) normal() CPUs {

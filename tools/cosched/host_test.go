@@ -45,6 +45,7 @@ func TestParseHome(t *testing.T) {
 		{"auto", "auto"},
 		{"all", "all"},
 		{"0-15:2/4", "0-15:2/4"},
+		{"1,,2", "1,,2"}, // as the kernel takes it
 		{"llc:1", "4-7"},
 		{"llc:0-1", "0-7"},
 		{"node:0", "0-3"},
@@ -67,6 +68,11 @@ func TestParseHome(t *testing.T) {
 	}{
 		{"everything", cosched.ExitUsage, "is not a CPU list, llc:N"},
 		{"3-1;", cosched.ExitUsage, "is not a CPU list"},
+		{"3-1", cosched.ExitUsage, `range "3-1" runs backwards`},
+		{"99999", cosched.ExitUsage, "CPU 99999 is above 65535"},
+		{"0-", cosched.ExitUsage, `"" is not a CPU number`},
+		{"-", cosched.ExitUsage, "is not a CPU list"},
+		{"a", cosched.ExitUsage, `"a" is not a CPU number`},
 		{"llc:", cosched.ExitUsage, `"" is not a number`},
 		{"llc:x", cosched.ExitUsage, `"x" is not a number`},
 		{"llc:2", cosched.ExitData, "no llc 2, only 0-1"},
@@ -81,6 +87,32 @@ func TestParseHome(t *testing.T) {
 	} {
 		_, err := h.ParseHome(tc.spec)
 		wantProblem(t, tc.spec, err, tc.status, tc.says)
+	}
+}
+
+func TestCheckPossible(t *testing.T) {
+	h := coschedtest.Host(t)
+	check := func(spec string) error {
+		t.Helper()
+		home, err := h.ParseHome(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h.CheckPossible(home)
+	}
+	for _, spec := range []string{"", "auto", "llc:1", "8-11", "all", "N", "0-11:2/4", "1,,2"} {
+		if err := check(spec); err != nil {
+			t.Errorf("%q: %v", spec, err)
+		}
+	}
+	for _, spec := range []string{"4000", "3,12", "0-15:2/4", "20-N", "1,,12"} {
+		wantProblem(t, spec, check(spec), cosched.ExitData, `"`+spec+`"`, "cannot have: it can have 0-11")
+	}
+	file := filepath.Join(h.Sys, "devices/system/cpu/possible")
+	coschedtest.Replace(t, file, "0-3,8-11\n")
+	wantProblem(t, "a gap", check("3-4"), cosched.ExitData, "it can have 0-3,8-11")
+	if err := errors.Join(os.Remove(file), check("4000")); err != nil {
+		t.Errorf("not known: %v", err)
 	}
 }
 

@@ -130,11 +130,24 @@ func (h Host) ParseHome(spec string) (Home, error) {
 	if err == nil {
 		return Home{cpus.String(), cpus}, nil
 	}
-	// The kernel's lists have more forms (all, N, 0-15:2/4): it is left to judge.
-	if strings.Trim(spec, "0123456789,-:/Nal") == "" {
+	// The kernel's lists have more forms: which CPUs these are is left to it.
+	if err = checkKernelCPUs(spec, maxCPU); err == nil {
 		return Home{Value: spec}, nil
 	}
-	return Home{}, problem(ExitUsage, err, "home %q is not %s", spec, HomeForms)
+	return Home{}, problem(ExitUsage, err, "home %q is not %s: %v", spec, HomeForms, err)
+}
+
+// CheckPossible refuses a home with CPUs that this machine cannot have, as the kernel would.
+func (h Host) CheckPossible(home Home) error {
+	possible, err := readCPUs(filepath.Join(h.Sys, "devices/system/cpu/possible"))
+	if err != nil || len(possible) == 0 || home.Value == "" || home.Value == "auto" {
+		return nil // the kernel knows
+	}
+	err = checkKernelCPUs(home.Value, possible[len(possible)-1])
+	if err == nil && len(home.CPUs.And(possible)) == len(home.CPUs) {
+		return nil
+	}
+	return problem(ExitData, err, "home %q names a CPU that this machine cannot have: it can have %s", home.Value, possible)
 }
 
 func (h Host) parseDomains(spec, kind, what string) (Home, error) {

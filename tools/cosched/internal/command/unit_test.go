@@ -161,6 +161,10 @@ func TestUnitRefuses(t *testing.T) {
 		{"set web Nice=1", cosched.ExitUsage, `"Nice=1" is no setting`},
 		{"set web Weights=0:1", cosched.ExitData, "Weights=0:1: weights are two integers from 1 to 10000"},
 		{"set web CPUsPreferred=llc:9", cosched.ExitData, "no llc 9, only 0-1"},
+		{"set web CPUsPreferred=3-1", cosched.ExitData, `range "3-1" runs backwards`},
+		{"set off CPUsPreferred=0-", cosched.ExitData, `CPUsPreferred=0-: home "0-" is not a CPU list`},
+		{"set off CPUsPreferred=4000", cosched.ExitData, `home "4000" names a CPU that this machine cannot have: it can have 0-11`},
+		{"set web CPUsPreferred=0-15:2/4", cosched.ExitData, `home "0-15:2/4" names a CPU that this machine cannot have`},
 		{"set web CPUsPreferred=1\\", cosched.ExitUsage, "a value is one line"},
 		{"set ../web.service CPUsPreferred=1", cosched.ExitUsage, "is no name of a unit that has a cgroup"},
 		{"set basic.target CPUsPreferred=1", cosched.ExitUsage, "is no name of a unit that has a cgroup"},
@@ -234,6 +238,9 @@ func TestUnitEdit(t *testing.T) {
 	}
 	if status, errs := as(`echo Weight=1 >>"$1"`); status != cosched.ExitData || !strings.Contains(errs, "line 5: Weight=1: ignored: no such setting") || left() != 1 || strings.Contains(read(t, file), "Weight=1") {
 		t.Errorf("a mistake: %d, %s", status, errs)
+	}
+	if status, errs := as(`sed -i 's/^CPUsPreferred=.*/CPUsPreferred=4000/' "$1"`); status != cosched.ExitData || !strings.Contains(errs, `line 3: home "4000" names a CPU that this machine cannot have`) || !strings.Contains(read(t, file), "=6-7\n") {
+		t.Errorf("a CPU that cannot be: %d, %s", status, errs)
 	}
 	if status, errs := as("exit 3"); status != cosched.ExitFailure || !strings.Contains(errs, "nothing is changed") {
 		t.Errorf("the editor fails: %d, %s", status, errs)

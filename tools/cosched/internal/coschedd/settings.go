@@ -105,10 +105,22 @@ func (r *Reader) Read(files []string) (s Settings, complaints []Complaint) {
 	return s, complaints
 }
 
-// Check reads one file as it may be written.
+// Check reads one file as it may be written, for this machine.
 func (r *Reader) Check(file string, text []byte) []Complaint {
 	r.Topology()
-	return r.add(&Settings{}, file, text)
+	var s Settings
+	complaints := r.add(&s, file, text)
+	if err := r.possible(s); err != nil {
+		complaints = append(complaints, Complaint{At: s.HomeAt, Text: err.Error()})
+	}
+	return complaints
+}
+
+func (r *Reader) possible(s Settings) error {
+	if s.Home == nil {
+		return nil
+	}
+	return r.host.CheckPossible(*s.Home)
 }
 
 func (r *Reader) add(s *Settings, file string, text []byte) (complaints []Complaint) {
@@ -125,10 +137,14 @@ func (r *Reader) add(s *Settings, file string, text []byte) (complaints []Compla
 	return complaints
 }
 
-// Valid checks a value of a key.
+// Valid checks a value of a key, for this machine.
 func (r *Reader) Valid(key, value string) error {
 	r.Topology()
-	return r.assign(&Settings{}, At{}, key, value)
+	var s Settings
+	if err := r.assign(&s, At{}, key, value); err != nil {
+		return err
+	}
+	return r.possible(s)
 }
 
 func (r *Reader) assign(s *Settings, at At, key, value string) error {

@@ -43,6 +43,8 @@ func TestPolicy(t *testing.T) {
 		"classes: {auto: {}}":                           "auto is there by itself",
 		"classes: {annotated: {}}":                      "annotated is there by itself",
 		"classes: {x: {cpusPreferred: somewhere}}":      `classes: x: cpusPreferred: home "somewhere" is not`,
+		"classes: {x: {cpusPreferred: 3-1}}":            `home "3-1" is not a CPU list`,
+		"classes: {x: {cpusPreferred: 0-}}":             `home "0-" is not a CPU list`,
 		"classes: {x: {weights: 1 2 3}}":                "classes: x: weights: weights are two integers",
 		"classes: {x: {cpus: 1}}":                       `unknown field "cpus"`,
 		"rules: [{class: auto}, {class: z}]":            `number 2: there is no class "z"`,
@@ -60,6 +62,12 @@ func TestPolicy(t *testing.T) {
 		var problem *cosched.Problem
 		if err == nil || !strings.Contains(err.Error(), want) || strings.ContainsAny(err.Error(), "\n\x1b") || !errors.As(err, &problem) || problem.Status != cosched.ExitData {
 			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+	// What another machine can have.
+	for _, home := range []string{"4000", "0-255:2/4", "20-N"} {
+		if _, err := ParsePolicy(h, "policy", []byte("classes: {x: {cpusPreferred: '"+home+"'}}")); err != nil {
+			t.Error(err)
 		}
 	}
 	file := filepath.Join(t.TempDir(), "large")
