@@ -79,13 +79,17 @@ func unitName(name string) (string, error) {
 	return name, nil
 }
 
-// load asks systemd about a unit. A template has files only.
+// load asks systemd about a unit. A template has files only, which systemd does not name.
 func (u units) load(name string) (coschedd.Unit, error) {
-	if strings.Contains(name, "@.") {
-		return coschedd.Unit{ID: name, State: "loaded"}, nil
-	}
 	ctx, cancel := context.WithTimeout(u.ctx, busTimeout)
 	defer cancel()
+	if strings.Contains(name, "@.") {
+		path, err := u.bus.Path(ctx)
+		if err != nil {
+			return coschedd.Unit{}, &cosched.Problem{Status: cosched.ExitUnavailable, Text: fmt.Sprintf("%s: systemd: %v", name, err), Err: err}
+		}
+		return coschedd.Unit{ID: name, State: "loaded", Files: unitfile.Lookup(path, name)}, nil
+	}
 	unit, err := u.bus.Load(ctx, name)
 	switch {
 	case err != nil:
@@ -163,9 +167,6 @@ func (u units) change(cmd *cobra.Command, unit coschedd.Unit, file string, text 
 	}
 	if service, err := u.bus.Unit(ctx, "coschedd.service"); err == nil && service.Cgroup == "" || errors.Is(err, coschedd.ErrNotLoaded) {
 		note("coschedd.service does not run: units that start get no values: systemctl enable --now coschedd")
-	}
-	if strings.Contains(unit.ID, "@.") {
-		return nil
 	}
 	unit, err := u.load(unit.ID)
 	if err != nil {

@@ -35,12 +35,12 @@ func unitHost(t *testing.T) (cosched.Host, *systemdtest.Systemd) {
 	reload := func() {
 		files := unitfile.Lookup(path, "web.service")
 		sd.Set("web.service", systemdtest.Unit{State: "loaded", Cgroup: "/system.slice/web.service", Fragment: files[0], DropIns: files[1:]})
+		sd.Set("off.service", systemdtest.Unit{State: "loaded", DropIns: unitfile.Lookup(path, "off.service")})
 	}
 	reload()
 	sd.OnReload(reload)
 	sd.Set("coschedd.service", systemdtest.Unit{State: "loaded", Cgroup: "/system.slice/coschedd.service"})
 	sd.Set("basic.target", systemdtest.Unit{State: "loaded"})
-	sd.Set("off.service", systemdtest.Unit{State: "loaded"})
 	sd.Set("masked.service", systemdtest.Unit{State: "masked"})
 	return h, sd
 }
@@ -204,6 +204,25 @@ func TestUnitShow(t *testing.T) {
 	_, out, _ = call(h, "unit", "show", "--json", "web", "off")
 	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 2 || list[0].Home.Value != "0-1" || list[0].Weights.From.Line != 3 || list[0].Effective != "0-1" || list[1].Home != nil || list[1].Path != "" {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// A template has no cgroup, but files like any unit.
+func TestUnitTemplate(t *testing.T) {
+	h, _ := unitHost(t)
+	units := filepath.Join(h.Etc, "systemd/system")
+	fragment, dropIn, late := filepath.Join(units, "t@.service"), filepath.Join(units, "t@.service.d/50-cosched.conf"), filepath.Join(units, "t@.service.d/60.conf")
+	coschedtest.Append(t, fragment, "[X-Cosched]\nCPUsPreferred=0-1\nWeights=0\n")
+	if status, _, errs := call(h, "unit", "set", "t@.service", "CPUsPreferred=llc:1", "Weights=7:8"); status != 0 || errs != "" {
+		t.Errorf("%d, %s", status, errs)
+	}
+	coschedtest.Append(t, late, "[X-Cosched]\nWeights=1:1\n")
+	_, out, _ := call(h, "unit", "show", "t@")
+	if want := "UNIT HOME WEIGHTS ASKED FOR FROM t@.service - - 4-7; 1 1 " + dropIn + ":2; " + late + ":2 t@.service: " + fragment + ":3: Weights=0: ignored:"; !strings.HasPrefix(words(out), want) {
+		t.Errorf("%s, want %s", out, want)
+	}
+	if status, _, errs := call(h, "unit", "set", "t@.service", "Weights=2:2"); status != 0 || !strings.Contains(errs, "Weights= of "+late+":2 comes after "+dropIn+" and holds") {
+		t.Errorf("%d, %s", status, errs)
 	}
 }
 
