@@ -69,12 +69,20 @@ type cgroup struct {
 	group cosched.Group
 	known bool // what follows was written, and nothing was refused
 	has   wish
-	reads string // of the file of the home, then
+	reads values // then
 }
 
-// asks gives the file of the home, and nothing where there is none.
-func (c *cgroup) asks() string {
-	text, _ := os.ReadFile(c.group.Path(cosched.FilePreferred))
+// values are what the files of a cgroup read. Weights are those in force: a change of those
+// that it inherits is a change too.
+type values struct{ home, weights string }
+
+func (c *cgroup) values() values {
+	return values{home: c.read(cosched.FilePreferred), weights: c.read(cosched.FileWeights)}
+}
+
+// read gives one of the files, and nothing where there is none.
+func (c *cgroup) read(file string) string {
+	text, _ := os.ReadFile(c.group.Path(file))
 	return strings.TrimSpace(string(text))
 }
 
@@ -119,7 +127,7 @@ func (p *Plugin) Check() {
 	defer p.mu.Unlock()
 	for _, d := range p.pods {
 		for _, c := range d.cgroups() {
-			if text, err := os.ReadFile(c.group.Path(cosched.FilePreferred)); err != nil || strings.TrimSpace(string(text)) != c.reads {
+			if c.values() != c.reads {
 				c.known = false
 			}
 		}
@@ -417,7 +425,7 @@ func (d *pod) barred() bool {
 		if len(cpus) == 0 || len(cpus) >= len(all) {
 			continue
 		}
-		if c.cgroup.asks() == "auto" || len(home) > 0 && len(home.And(cpus)) == 0 {
+		if c.cgroup.read(cosched.FilePreferred) == "auto" || len(home) > 0 && len(home.And(cpus)) == 0 {
 			return true
 		}
 	}
@@ -453,7 +461,7 @@ func (p *Plugin) write(d *pod, name string, c *cgroup, w wish, complain func(*po
 	before, _ := g.Weights()
 	changed := w.weights != nil && before != *w.weights
 	refuse(p.tree.SetWeights(g, w.weights))
-	if c.asks() != home.Value {
+	if c.read(cosched.FilePreferred) != home.Value {
 		changed = true
 		// A home that is no use now may be of use later: it is asked for all the same.
 		note, err := p.tree.SetHome(g, home, true)
@@ -468,7 +476,7 @@ func (p *Plugin) write(d *pod, name string, c *cgroup, w wish, complain func(*po
 	if fine && changed {
 		p.log(name, "has "+w.String())
 	}
-	c.known, c.has, c.reads = fine, w, c.asks()
+	c.known, c.has, c.reads = fine, w, c.values()
 }
 
 func same(a, b wish) bool {

@@ -294,6 +294,19 @@ func TestCheck(t *testing.T) {
 	coschedtest.Replace(t, filepath.Join(r.Cgroup, podCgroup("a"), cosched.FilePreferred), "3\n")
 	p.Check()
 	r.is(podCgroup("a"), "auto; 100 150")
+	// Weights too: those that were asked for, and those that it is to inherit.
+	r.add(p, "w", m{"cosched.io/weights": "4 1000"}, 0)
+	for pod, want := range (m{"w": "auto; 4 1000", "a": "auto; 100 150"}) {
+		r.is(podCgroup(pod), want)
+		coschedtest.Replace(t, filepath.Join(r.Cgroup, podCgroup(pod), cosched.FileWeights), "100 100\n")
+		p.Check()
+		r.is(podCgroup(pod), want)
+		// And what nobody has changed is not written.
+		wrote := len(r.order)
+		if p.Check(); len(r.order) != wrote {
+			t.Errorf("%s: written again: %q", pod, r.order[wrote:])
+		}
+	}
 	// CPUs come online: now there is such a domain.
 	r.add(p, "b", m{"cosched.io/cpus-preferred": "llc:1"}, 0)
 	r.is(podCgroup("b"), "4-7; 100 150")
