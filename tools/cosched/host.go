@@ -402,8 +402,12 @@ func (h Host) RunCluster(pid int) (Group, error) {
 	}
 	children, _ := base.children()
 	for _, c := range children {
-		maker, ok := strings.CutPrefix(filepath.Base(string(c)), runPrefix)
+		name, ok := strings.CutPrefix(filepath.Base(string(c)), runPrefix)
+		maker, nth, again := strings.Cut(name, ".")
 		if _, err := strconv.Atoi(maker); !ok || err != nil {
+			continue
+		}
+		if _, err := strconv.Atoi(nth); again && err != nil {
 			continue
 		}
 		// While its maker lives it may be about to move there. What it left below is

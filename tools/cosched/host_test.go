@@ -393,7 +393,7 @@ func TestRemove(t *testing.T) {
 func TestRunCluster(t *testing.T) {
 	h := coschedtest.Host(t)
 	base, _ := h.Base()
-	for _, name := range []string{"run-41", "run-98", "run-98/soft-0", "run-99", "run-99/soft-0", "run-x"} {
+	for _, name := range []string{"run-41", "run-98", "run-98/soft-0", "run-99", "run-99/soft-0", "run-99.2", "run-41.3", "run-x", "run-x.2", "run-99.x"} {
 		if err := os.Mkdir(filepath.Join(string(base), name), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -405,7 +405,8 @@ func TestRunCluster(t *testing.T) {
 	if err != nil || g != base+"/run-41.2" {
 		t.Errorf("made %s, %v", g, err)
 	}
-	for name, stays := range map[string]bool{"run-41": true, "run-98/soft-0": true, "run-99": false, "run-x": true, "run-41.2": true} {
+	for name, stays := range map[string]bool{"run-41": true, "run-98/soft-0": true, "run-99": false, "run-99.2": false, "run-41.3": true, "run-x": true,
+		"run-x.2": true, "run-99.x": true, "run-41.2": true} {
 		if _, err := os.Stat(filepath.Join(string(base), name)); (err == nil) != stays {
 			t.Errorf("%s: %v", name, err)
 		}
