@@ -166,7 +166,7 @@ func (h Host) Create(g Group, threaded bool) (err error) {
 		return err
 	}
 	if g.exists() {
-		return problem(ExitCantCreate, fs.ErrExist, "%s is there already: cosched set changes it", g)
+		return alreadyThere(g)
 	}
 	base, _ := h.Base()
 	if threaded && h.parent(g) == base && h.kind(base) != "threaded" {
@@ -175,17 +175,39 @@ func (h Host) Create(g Group, threaded bool) (err error) {
 	return h.create(g, threaded)
 }
 
+// Ensure is Existing for a cgroup that it makes, as Create does, if it is not there. Of
+// those who do so at the same time, one made it.
+func (h Host) Ensure(name string, threaded bool) (g Group, made bool, err error) {
+	if g, err = h.Existing(name, true); !errors.Is(err, fs.ErrNotExist) {
+		return g, false, err
+	}
+	if g, err = h.Find(name); err != nil {
+		return "", false, err
+	}
+	if err = h.Create(g, threaded); errors.Is(err, fs.ErrExist) {
+		g, err = h.Existing(name, true)
+		return g, false, err
+	}
+	return g, err == nil, err
+}
+
+func alreadyThere(g Group) error {
+	return problem(ExitCantCreate, fs.ErrExist, "%s is there already: cosched set changes it", g)
+}
+
 func (h Host) create(g Group, threaded bool) (err error) {
 	parent := h.parent(g)
 	if !parent.exists() {
-		if err := h.create(parent, false); err != nil {
-			return err
+		switch above := h.create(parent, false); {
+		case above == nil:
+			defer func() {
+				if err != nil {
+					os.Remove(string(parent))
+				}
+			}()
+		case !errors.Is(above, fs.ErrExist):
+			return above
 		}
-		defer func() {
-			if err != nil {
-				os.Remove(string(parent))
-			}
-		}()
 	}
 	if err := h.enable(g); err != nil {
 		return err
@@ -194,7 +216,7 @@ func (h Host) create(g Group, threaded bool) (err error) {
 	case errors.Is(err, fs.ErrPermission):
 		return problem(ExitNoPerm, err, "%v: be root, or use a cgroup that was delegated to you", err)
 	case errors.Is(err, fs.ErrExist):
-		// Made by someone else meanwhile.
+		return alreadyThere(g) // made by someone else meanwhile, who may be about to use it
 	case errors.Is(err, unix.EAGAIN):
 		return problem(ExitUnavailable, err, "%v: raise cgroup.max.descendants or cgroup.max.depth above it", err)
 	case err != nil:

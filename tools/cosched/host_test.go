@@ -235,6 +235,47 @@ func TestCreate(t *testing.T) {
 	wantProblem(t, "threaded beside others", h.Create(top, true), cosched.ExitUsage, "CLUSTER/c")
 }
 
+// A cluster that someone else makes meanwhile is one that is there.
+func TestEnsure(t *testing.T) {
+	h := coschedtest.Host(t)
+	for _, name := range []string{"new/part", "new"} {
+		g, made, err := h.Ensure(name, false)
+		if want, _ := h.Find(name); g != want || made != (name == "new/part") || err != nil {
+			t.Errorf("%s: %s, %v, %v", name, g, made, err)
+		}
+	}
+	// While it is made itself, or one above it is.
+	for _, tc := range []struct{ others, name string }{{"a", "a"}, {"b/c", "b/c"}, {"d", "d/e"}} {
+		h := coschedtest.Overtaken(h, tc.others)
+		if g, made, err := h.Ensure(tc.name, false); !strings.HasSuffix(string(g), tc.name) || made != (tc.name != tc.others) || err != nil {
+			t.Errorf("%s: %s, %v, %v", tc.name, g, made, err)
+		}
+	}
+	refused, _ := h.Find("f")
+	wantProblem(t, "meanwhile", coschedtest.Overtaken(h, "f").Create(refused, false), cosched.ExitCantCreate, string(refused), "is there already")
+	if !refused.Enabled() {
+		t.Error("it was removed: it is someone else's")
+	}
+	// Between the look whether it is there and the making: a user's base is looked for each time.
+	h.Root = false
+	looks, other := 0, ""
+	h.Writable = func(path string) bool {
+		if !strings.HasSuffix(path, "user@7.service/cgroup.procs") {
+			return strings.HasSuffix(path, "user@7.service")
+		}
+		if looks++; looks == 2 {
+			other = filepath.Join(filepath.Dir(path), "cosched")
+			if err := errors.Join(h.Mkdir(other), os.WriteFile(filepath.Join(other, "cgroup.subtree_control"), []byte("cosched\n"), 0o644), h.Mkdir(other+"/new")); err != nil {
+				t.Error(err)
+			}
+		}
+		return true
+	}
+	if g, made, err := h.Ensure("new", false); string(g) != other+"/new" || made || err != nil {
+		t.Errorf("%s, %v, %v", g, made, err)
+	}
+}
+
 func TestCreateRefused(t *testing.T) {
 	h := coschedtest.Host(t)
 	mkdir := h.Mkdir

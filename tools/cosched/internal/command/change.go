@@ -348,13 +348,7 @@ func runGroup(h cosched.Host, name string) (g cosched.Group, made bool, err erro
 		g, err = h.RunCluster(os.Getpid())
 		return g, err == nil, err
 	}
-	if g, err = h.Existing(name, true); errors.Is(err, fs.ErrNotExist) {
-		if g, err = h.Find(name); err == nil {
-			err = h.Create(g, false)
-		}
-		return g, err == nil, err
-	}
-	return g, false, err
+	return h.Ensure(name, false)
 }
 
 func lookPath(name string) (string, error) {

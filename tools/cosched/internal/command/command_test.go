@@ -338,6 +338,20 @@ func TestChange(t *testing.T) {
 	}
 }
 
+// Of those who run commands in a new cluster at the same time, one has made it.
+func TestRunGroup(t *testing.T) {
+	h := coschedtest.Host(t)
+	for _, tc := range []struct {
+		name string
+		host cosched.Host
+		made bool
+	}{{"ours", h, true}, {"ours", h, false}, {"theirs", coschedtest.Overtaken(h, "theirs"), false}} {
+		if g, made, err := runGroup(tc.host, tc.name); filepath.Base(string(g)) != tc.name || made != tc.made || err != nil {
+			t.Errorf("%s: %s, %v, %v", tc.name, g, made, err)
+		}
+	}
+}
+
 // Wrong usage and wrong values: one line each, and nothing is changed.
 func TestErrors(t *testing.T) {
 	h := coschedtest.Host(t)

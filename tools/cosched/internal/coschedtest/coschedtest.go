@@ -70,6 +70,18 @@ func Host(t testing.TB) cosched.Host {
 	return h
 }
 
+// Overtaken is a machine where someone else makes a cluster while it is being made.
+func Overtaken(h cosched.Host, name string) cosched.Host {
+	mkdir := h.Mkdir
+	h.Mkdir = func(path string) error {
+		if g, err := h.Find(name); err != nil || path != string(g) {
+			return mkdir(path)
+		}
+		return errors.Join(mkdir(path), mkdir(path))
+	}
+	return h
+}
+
 // At is a machine that was made in a directory before, as root sees it.
 func At(dir string) cosched.Host {
 	return cosched.Host{

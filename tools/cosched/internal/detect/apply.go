@@ -3,7 +3,6 @@ package detect
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"path"
 	"strconv"
 	"syscall"
@@ -31,14 +30,8 @@ func (c *Clusters) Prepare() error {
 	if c.setHome == nil {
 		c.setHome = c.Host.SetHome
 	}
-	if _, err := c.Host.Existing(c.Name, true); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	g, err := c.Host.Find(c.Name)
-	if err != nil {
-		return err
-	}
-	return c.Host.Create(g, false)
+	_, _, err := c.Host.Ensure(c.Name, false)
+	return err
 }
 
 // Apply moves threads to the clusters that they belong to now. One that has ended is
@@ -83,12 +76,7 @@ func (c *Clusters) part(n int) string { return path.Join(c.Name, strconv.Itoa(n)
 
 // makePart makes a cluster for a group and gives it a home.
 func (c *Clusters) makePart(name string, threads int) (cosched.Group, error) {
-	g, err := c.Host.Existing(name, true)
-	if errors.Is(err, fs.ErrNotExist) {
-		if g, err = c.Host.Find(name); err == nil {
-			err = c.Host.Create(g, true)
-		}
-	}
+	g, _, err := c.Host.Ensure(name, true)
 	if err != nil {
 		return "", err
 	}

@@ -11,6 +11,22 @@ import (
 	"cosched.io/cosched/internal/coschedtest"
 )
 
+// Clusters that someone else makes meanwhile are used.
+func TestApplyOvertaken(t *testing.T) {
+	h := coschedtest.Overtaken(coschedtest.Overtaken(coschedtest.Host(t), "new"), "new/1")
+	c := Clusters{Host: h, Name: "new", Note: func(string) {}}
+	if err := c.Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Apply([]Change{{Thread{TID: 42}, 0, 1}}, map[int][]int{1: {42}}); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(h.Cgroup, "cosched/new/1/cgroup.threads"))
+	if err != nil || strings.TrimSpace(string(text)) != "42" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
 func TestApply(t *testing.T) {
 	for _, chooses := range []bool{true, false} {
 		h := coschedtest.Host(t)
