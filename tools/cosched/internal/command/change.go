@@ -265,8 +265,9 @@ run removes once it is empty.
 
 With --soften, what COMMAND asks for with sched_setaffinity and pthread_setaffinity_np
 becomes the home of a cluster for that thread, soft-CPUS below the command's: what was
-to bind it is a preference. COMMAND has to be linked with shared libraries. Where the
-kernel has no controller, it is run as it is.
+to bind it is a preference. COMMAND has to be linked with shared libraries, and to run
+with no more rights than its caller: not set-user-ID nor, for others than root, with file
+capabilities. Where the kernel has no controller, it is run as it is.
 
 With --vm, COMMAND is QEMU, or a script that becomes it. Its threads are put into parts
 of the cluster: vCPUs into vcpu, which has the home and weights, all others into
@@ -313,7 +314,7 @@ The exit status is the command's; 127 if it is not found, 126 if it cannot be ex
 					fmt.Fprintf(cmd.ErrOrStderr(), "%s: note: %v; %s runs as it is\n", cmd.CommandPath(), missing, args[0])
 					return execute(path, args, env)
 				}
-				if env, err = soften(path, env); err != nil {
+				if env, err = soften(path, env, os.Getuid()); err != nil {
 					return err
 				}
 			}

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"cosched.io/cosched"
 )
 
@@ -22,13 +24,14 @@ var softenDir = "/usr/local/lib/cosched"
 // softenObject is what is preloaded: tools/lib/cosched makes it.
 const softenObject = "libcosched-soften.so"
 
-// soften adds to an environment what makes preferences of a command's affinity.
-func soften(path string, env []string) ([]string, error) {
+// soften adds to an environment what makes preferences of the affinity of a command that
+// a user runs.
+func soften(path string, env []string, uid int) ([]string, error) {
 	object, err := findSoften()
 	if err != nil {
 		return nil, err
 	}
-	if err := softenable(path, object); err != nil {
+	if err := softenable(path, object, uid); err != nil {
 		return nil, err
 	}
 	const name = "LD_PRELOAD="
@@ -69,8 +72,9 @@ func findSoften() (string, error) {
 // maxInterpreters is how many scripts the kernel lets be each other's interpreter.
 const maxInterpreters = 5
 
-// softenable reports, as an error, that nothing can be preloaded into a command.
-func softenable(path, object string) error {
+// softenable reports, as an error, that nothing can be preloaded into a command that a
+// user runs.
+func softenable(path, object string, uid int) error {
 	cannot := func(why string, args ...any) error {
 		return &cosched.Problem{Status: cosched.ExitData, Text: fmt.Sprintf("--soften: %s: %s", path, fmt.Sprintf(why, args...))}
 	}
@@ -86,6 +90,10 @@ func softenable(path, object string) error {
 		}
 		if st.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0 {
 			return cannot("runs with the rights of another user, for which nothing is preloaded")
+		}
+		// Where the real user is root, the kernel does not tell the loader to be careful.
+		if uid != 0 && hasCapabilities(path) {
+			return cannot("has file capabilities, with which nothing is preloaded for others than root")
 		}
 		f, err := os.Open(path)
 		if err != nil {
@@ -111,6 +119,13 @@ func softenable(path, object string) error {
 		}
 	}
 	return nil // The kernel will refuse it.
+}
+
+// hasCapabilities reports whether a program gives capabilities to who runs it, as
+// setcap(8) has it.
+func hasCapabilities(path string) bool {
+	_, err := unix.Getxattr(path, "security.capability", nil)
+	return err == nil
 }
 
 // interpreter is what runs a script: what has no #! is one of sh.

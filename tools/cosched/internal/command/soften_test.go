@@ -1,12 +1,15 @@
 package command
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // What can be softened, and what is said of what cannot.
@@ -69,7 +72,7 @@ func TestSoften(t *testing.T) {
 		{"script-loop", ""},
 		{"empty", ""},
 	} {
-		env, err := soften(filepath.Join(dir, tc.name), []string{"A=1"})
+		env, err := soften(filepath.Join(dir, tc.name), []string{"A=1"}, 0)
 		if tc.says == "" {
 			if err != nil || !slices.Equal(env, []string{"A=1", "LD_PRELOAD=" + object}) {
 				t.Errorf("%s: %q, %v", tc.name, env, err)
@@ -78,8 +81,36 @@ func TestSoften(t *testing.T) {
 			t.Errorf("%s: %v, want %q", tc.name, err, tc.says)
 		}
 	}
+	t.Run("capabilities", func(t *testing.T) {
+		if os.Geteuid() != 0 {
+			t.Skip("only root gives a file capabilities")
+		}
+		capable := file("capable", dynamic, 0o755)
+		script := file("script-capable", []byte("#!"+capable+"\n"), 0o755)
+		for _, path := range []string{capable, script} {
+			if _, err := soften(path, nil, 1000); err != nil {
+				t.Errorf("without any: %v", err)
+			}
+		}
+		// cap_net_raw+ep: struct vfs_cap_data of linux/capability.h, revision 2.
+		value := [20]byte{0: 1, 3: 2, 5: 1 << (unix.CAP_NET_RAW - 8)}
+		err := unix.Setxattr(capable, "security.capability", value[:], 0)
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			t.Skip("no file capabilities in " + dir)
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{capable, script} {
+			if _, err := soften(path, nil, 1000); err == nil || !strings.Contains(err.Error(), "/capable: has file capabilities") {
+				t.Errorf("%s: %v", path, err)
+			}
+			if _, err := soften(path, nil, 0); err != nil {
+				t.Errorf("%s, as root: %v", path, err)
+			}
+		}
+	})
 	// What is preloaded already stays.
-	if env, err := soften(filepath.Join(dir, "dynamic"), []string{"LD_PRELOAD=/other.so", "B=2"}); err != nil || !slices.Equal(env, []string{"LD_PRELOAD=" + object + ":/other.so", "B=2"}) {
+	if env, err := soften(filepath.Join(dir, "dynamic"), []string{"LD_PRELOAD=/other.so", "B=2"}, 0); err != nil || !slices.Equal(env, []string{"LD_PRELOAD=" + object + ":/other.so", "B=2"}) {
 		t.Errorf("%q, %v", env, err)
 	}
 	t.Setenv("COSCHED_LIBDIR", "/no/such")
