@@ -20,7 +20,7 @@ func ExampleHost_MoveThread() {
 		if err != nil {
 			return err
 		}
-		if err := h.Create(shop, false); err != nil {
+		if _, err := h.Create(shop, false); err != nil {
 			return err
 		}
 		if err := h.MoveProcess(shop, unix.Getpid()); err != nil {
@@ -30,7 +30,7 @@ func ExampleHost_MoveThread() {
 		if err != nil {
 			return err
 		}
-		if err := h.Create(till, true); err != nil {
+		if _, err := h.Create(till, true); err != nil {
 			return err
 		}
 		if _, err := h.SetHome(till, cosched.Home{CPUs: cosched.CPUs{0, 1}, Value: "0-1"}, false); err != nil {

@@ -36,8 +36,8 @@ type Host struct {
 	Root   bool
 	// Writable reports whether the user may write to a file or directory.
 	Writable func(path string) bool
-	// Mkdir makes a cgroup.
-	Mkdir func(path string) error
+	// Mkdir makes a cgroup, Rmdir removes one.
+	Mkdir, Rmdir func(path string) error
 }
 
 // ThisHost is the machine that the program runs on.
@@ -49,6 +49,8 @@ func ThisHost() Host {
 			return unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS) == nil
 		},
 		Mkdir: func(path string) error { return os.Mkdir(path, 0o755) },
+		// Not os.Remove, which would try to unlink the directory as a file first.
+		Rmdir: unix.Rmdir,
 	}
 }
 
@@ -159,83 +161,93 @@ func (g Group) NameIn(base Group) string {
 }
 
 // Create makes a cgroup with the controller's files, and those above it that are not
-// there. Threaded is for threads of processes in its parent; a cgroup that could
-// hold nothing else becomes threaded by itself.
-func (h Host) Create(g Group, threaded bool) (err error) {
+// there: these are what it made, from above, for Undo. Threaded is for threads of processes
+// in its parent; a cgroup that could hold nothing else becomes threaded by itself.
+func (h Host) Create(g Group, threaded bool) (made []Group, err error) {
 	if err := h.HasController(); err != nil {
-		return err
+		return nil, err
 	}
 	if g.exists() {
-		return alreadyThere(g)
+		return nil, alreadyThere(g)
 	}
 	base, _ := h.Base()
 	if threaded && h.parent(g) == base && h.kind(base) != "threaded" {
-		return problem(ExitUsage, nil, "%s cannot be threaded beside other clusters: make it a part of one, as in CLUSTER/%s", g, filepath.Base(string(g)))
+		return nil, problem(ExitUsage, nil, "%s cannot be threaded beside other clusters: make it a part of one, as in CLUSTER/%s", g, filepath.Base(string(g)))
 	}
-	return h.create(g, threaded)
+	if made, err = h.create(g, threaded); err != nil {
+		return nil, h.Undo(made, err)
+	}
+	return made, nil
 }
 
 // Ensure is Existing for a cgroup that it makes, as Create does, if it is not there. Of
 // those who do so at the same time, one made it.
-func (h Host) Ensure(name string, threaded bool) (g Group, made bool, err error) {
+func (h Host) Ensure(name string, threaded bool) (g Group, made []Group, err error) {
 	if g, err = h.Existing(name, true); !errors.Is(err, fs.ErrNotExist) {
-		return g, false, err
+		return g, nil, err
 	}
 	if g, err = h.Find(name); err != nil {
-		return "", false, err
+		return "", nil, err
 	}
-	if err = h.Create(g, threaded); errors.Is(err, fs.ErrExist) {
+	if made, err = h.Create(g, threaded); errors.Is(err, fs.ErrExist) {
 		g, err = h.Existing(name, true)
-		return g, false, err
 	}
-	return g, err == nil, err
+	return g, made, err
+}
+
+// Undo removes what Create made, for who has failed with an error since. That is returned,
+// and says what is left if something cannot be removed.
+func (h Host) Undo(made []Group, err error) error {
+	for _, g := range slices.Backward(made) {
+		left := h.Remove(g, false)
+		if left == nil || errors.Is(left, fs.ErrNotExist) {
+			continue
+		}
+		status := ExitFailure
+		var p *Problem
+		if errors.As(err, &p) {
+			status = p.Status
+		}
+		return problem(status, err, "%v; and what was made stays: %v", err, left)
+	}
+	return err
 }
 
 func alreadyThere(g Group) error {
 	return problem(ExitCantCreate, fs.ErrExist, "%s is there already: cosched set changes it", g)
 }
 
-func (h Host) create(g Group, threaded bool) (err error) {
-	parent := h.parent(g)
-	if !parent.exists() {
-		switch above := h.create(parent, false); {
-		case above == nil:
-			defer func() {
-				if err != nil {
-					os.Remove(string(parent))
-				}
-			}()
-		case !errors.Is(above, fs.ErrExist):
-			return above
+// create gives what it made even if it fails.
+func (h Host) create(g Group, threaded bool) (made []Group, err error) {
+	if parent := h.parent(g); !parent.exists() {
+		if made, err = h.create(parent, false); err != nil && !errors.Is(err, fs.ErrExist) {
+			return made, err
 		}
 	}
 	if err := h.enable(g); err != nil {
-		return err
+		return made, err
 	}
 	switch err := h.Mkdir(string(g)); {
 	case errors.Is(err, fs.ErrPermission):
-		return problem(ExitNoPerm, err, "%v: be root, or use a cgroup that was delegated to you", err)
+		return made, problem(ExitNoPerm, err, "%v: be root, or use a cgroup that was delegated to you", err)
 	case errors.Is(err, fs.ErrExist):
-		return alreadyThere(g) // made by someone else meanwhile, who may be about to use it
+		// Made by someone else meanwhile, who may be about to use it and needs those above it.
+		return nil, alreadyThere(g)
 	case errors.Is(err, unix.EAGAIN):
-		return problem(ExitUnavailable, err, "%v: raise cgroup.max.descendants or cgroup.max.depth above it", err)
+		return made, problem(ExitUnavailable, err, "%v: raise cgroup.max.descendants or cgroup.max.depth above it", err)
 	case err != nil:
-		return problem(ExitCantCreate, err, "%v", err)
+		return made, problem(ExitCantCreate, err, "%v", err)
 	}
-	defer func() {
-		if err != nil {
-			os.Remove(string(g))
-		}
-	}()
+	made = append(made, g)
 	if kind := h.kind(g); kind == "domain invalid" || threaded && kind == "domain" {
 		if err := h.makeThreaded(g); err != nil {
-			return err
+			return made, err
 		}
 	}
 	if !g.Enabled() {
-		return h.notEnabled(g, nil)
+		return made, h.notEnabled(g, nil)
 	}
-	return nil
+	return made, nil
 }
 
 // enable gives a cgroup, which may not be there yet, the controller's files.
@@ -394,8 +406,7 @@ func (h Host) Remove(g Group, all bool) error {
 			}
 		}
 	}
-	// Not os.Remove, which would try to unlink the directory as a file first.
-	switch err := unix.Rmdir(string(g)); {
+	switch err := h.Rmdir(string(g)); {
 	case err == nil:
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
@@ -415,12 +426,12 @@ func (h Host) Remove(g Group, all bool) error {
 // runPrefix begins the names of clusters that Run makes and nobody removes.
 const runPrefix = "run-"
 
-// RunCluster makes a cluster for a command that the process is about to become, and
-// removes those of commands that have ended.
-func (h Host) RunCluster(pid int) (Group, error) {
+// RunCluster makes a cluster for a command that the process is about to become, as Create
+// does, and removes those of commands that have ended.
+func (h Host) RunCluster(pid int) (g Group, made []Group, err error) {
 	base, err := h.Base()
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	children, _ := base.children()
 	for _, c := range children {
@@ -438,13 +449,14 @@ func (h Host) RunCluster(pid int) (Group, error) {
 			_ = h.Remove(c, true)
 		}
 	}
-	g := base.child(runPrefix + strconv.Itoa(pid))
+	g = base.child(runPrefix + strconv.Itoa(pid))
 	if g.exists() { // Of an earlier process with this PID, whose children live.
 		for i := 2; g.exists(); i++ {
 			g = base.child(fmt.Sprintf("%s%d.%d", runPrefix, pid, i))
 		}
 	}
-	return g, h.Create(g, false)
+	made, err = h.Create(g, false)
+	return g, made, err
 }
 
 // running reports, as an error, that there is no such process or thread.

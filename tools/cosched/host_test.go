@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -216,8 +217,13 @@ func TestCreate(t *testing.T) {
 	}
 	coschedtest.Replace(t, filepath.Join(h.Cgroup, "cgroup.subtree_control"), "")
 	g, _ := h.Find("a/b")
-	if err := h.Create(g, false); err != nil {
+	made, err := h.Create(g, false)
+	if err != nil {
 		t.Fatal(err)
+	}
+	base, _ := h.Base()
+	if !slices.Equal(made, []cosched.Group{base, base + "/a", g}) {
+		t.Errorf("made %s", made)
 	}
 	for _, dir := range []string{"", "cosched", "cosched/a"} {
 		if got := content(t, h.Cgroup, dir, "cgroup.subtree_control"); got != "+cosched" {
@@ -227,32 +233,39 @@ func TestCreate(t *testing.T) {
 	if !g.Enabled() {
 		t.Error("not enabled")
 	}
-	wantProblem(t, "again", h.Create(g, false), cosched.ExitCantCreate, string(g), "is there already")
-	if err := h.Create(g+"/c", true); err != nil || content(t, string(g), "c/cgroup.type") != "threaded" {
+	_, err = h.Create(g, false)
+	wantProblem(t, "again", err, cosched.ExitCantCreate, string(g), "is there already")
+	if _, err := h.Create(g+"/c", true); err != nil || content(t, string(g), "c/cgroup.type") != "threaded" {
 		t.Errorf("threaded: %v", err)
 	}
 	top, _ := h.Find("c")
-	wantProblem(t, "threaded beside others", h.Create(top, true), cosched.ExitUsage, "CLUSTER/c")
+	_, err = h.Create(top, true)
+	wantProblem(t, "threaded beside others", err, cosched.ExitUsage, "CLUSTER/c")
 }
 
 // A cluster that someone else makes meanwhile is one that is there.
 func TestEnsure(t *testing.T) {
 	h := coschedtest.Host(t)
-	for _, name := range []string{"new/part", "new"} {
-		g, made, err := h.Ensure(name, false)
-		if want, _ := h.Find(name); g != want || made != (name == "new/part") || err != nil {
-			t.Errorf("%s: %s, %v, %v", name, g, made, err)
-		}
+	base, _ := h.Base()
+	if g, made, err := h.Ensure("new/part", false); g != base+"/new/part" || !slices.Equal(made, []cosched.Group{base + "/new", g}) || err != nil {
+		t.Errorf("%s, %v, %v", g, made, err)
+	}
+	if g, made, err := h.Ensure("new", false); g != base+"/new" || len(made) > 0 || err != nil {
+		t.Errorf("%s, %v, %v", g, made, err)
 	}
 	// While it is made itself, or one above it is.
-	for _, tc := range []struct{ others, name string }{{"a", "a"}, {"b/c", "b/c"}, {"d", "d/e"}} {
+	for _, tc := range []struct {
+		others, name string
+		made         int
+	}{{"a", "a", 0}, {"b/c", "b/c", 0}, {"d", "d/e", 1}} {
 		h := coschedtest.Overtaken(h, tc.others)
-		if g, made, err := h.Ensure(tc.name, false); !strings.HasSuffix(string(g), tc.name) || made != (tc.name != tc.others) || err != nil {
+		if g, made, err := h.Ensure(tc.name, false); string(g) != string(base)+"/"+tc.name || len(made) != tc.made || err != nil {
 			t.Errorf("%s: %s, %v, %v", tc.name, g, made, err)
 		}
 	}
-	refused, _ := h.Find("f")
-	wantProblem(t, "meanwhile", coschedtest.Overtaken(h, "f").Create(refused, false), cosched.ExitCantCreate, string(refused), "is there already")
+	refused := base + "/f"
+	_, err := coschedtest.Overtaken(h, "f").Create(refused, false)
+	wantProblem(t, "meanwhile", err, cosched.ExitCantCreate, string(refused), "is there already")
 	if !refused.Enabled() {
 		t.Error("it was removed: it is someone else's")
 	}
@@ -271,7 +284,7 @@ func TestEnsure(t *testing.T) {
 		}
 		return true
 	}
-	if g, made, err := h.Ensure("new", false); string(g) != other+"/new" || made || err != nil {
+	if g, made, err := h.Ensure("new", false); string(g) != other+"/new" || len(made) > 0 || err != nil {
 		t.Errorf("%s, %v, %v", g, made, err)
 	}
 }
@@ -290,7 +303,8 @@ func TestCreateRefused(t *testing.T) {
 	} {
 		h.Mkdir = func(path string) error { return &fs.PathError{Op: "mkdir", Path: path, Err: tc.err} }
 		g, _ := h.Find("new")
-		wantProblem(t, tc.err.Error(), h.Create(g, false), tc.status, string(g), tc.says)
+		_, err := h.Create(g, false)
+		wantProblem(t, tc.err.Error(), err, tc.status, string(g), tc.says)
 	}
 	h.Mkdir = mkdir
 	// What was made on the way goes when the rest fails.
@@ -298,12 +312,11 @@ func TestCreateRefused(t *testing.T) {
 		if strings.HasSuffix(path, "/b") {
 			return &fs.PathError{Op: "mkdir", Path: path, Err: syscall.EACCES}
 		}
-		return os.Mkdir(path, 0o755)
+		return mkdir(path)
 	}
 	g := cosched.Group(filepath.Join(h.Cgroup, "a/b"))
-	if err := h.Create(g, false); err == nil {
-		t.Error("made a/b")
-	}
+	_, err := h.Create(g, false)
+	wantProblem(t, "a/b", err, cosched.ExitNoPerm, string(g), "delegated to you")
 	if _, err := os.Stat(filepath.Join(h.Cgroup, "a")); !errors.Is(err, fs.ErrNotExist) {
 		t.Error("a was left behind")
 	}
@@ -387,7 +400,7 @@ func TestMove(t *testing.T) {
 	if err := h.MoveThread(shop+"/till", 51); err != nil || content(t, string(shop), "till/cgroup.threads") != "51" || content(t, string(shop), "cgroup.procs") != "50" {
 		t.Error(err)
 	}
-	if err := h.Create(shop+"/store", false); err != nil {
+	if _, err := h.Create(shop+"/store", false); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.MoveThread(shop+"/store", 42); err != nil || content(t, string(shop), "store/cgroup.type") != "threaded" {
@@ -400,7 +413,7 @@ func TestMove(t *testing.T) {
 	}
 	coschedtest.Replace(t, string(shop)+"/till/cgroup.type", "threaded\n")
 	// A part of a part: the process is put into the cluster, not in between.
-	if err := h.Create(shop+"/till/left", true); err != nil {
+	if _, err := h.Create(shop+"/till/left", true); err != nil {
 		t.Fatal(err)
 	}
 	coschedtest.Replace(t, string(shop)+"/cgroup.procs", "")
@@ -442,7 +455,7 @@ func TestRunCluster(t *testing.T) {
 	// Somebody that 98 started is still there, and in none of its parts now.
 	events := filepath.Join(string(base), "run-98/cgroup.events")
 	coschedtest.Append(t, events, "populated 1\nfrozen 0\n")
-	g, err := h.RunCluster(41)
+	g, _, err := h.RunCluster(41)
 	if err != nil || g != base+"/run-41.2" {
 		t.Errorf("made %s, %v", g, err)
 	}

@@ -113,12 +113,12 @@ for it, and gives it a home and weights.
 			if err != nil {
 				return err
 			}
-			if err := h.Create(g, threaded); err != nil {
+			made, err := h.Create(g, threaded)
+			if err != nil {
 				return err
 			}
 			if err := p.apply(h, g, cmd); err != nil {
-				_ = h.Remove(g, false)
-				return err
+				return h.Undo(made, err)
 			}
 			return nil
 		}),
@@ -319,17 +319,21 @@ The exit status is the command's; 127 if it is not found, 126 if it cannot be ex
 				}
 			}
 			g, made, err := runGroup(h, name)
-			if err == nil {
-				err = p.apply(h, g, cmd)
+			if err != nil {
+				return err
 			}
-			if err == nil {
-				err = h.MoveProcess(g, os.Getpid())
+			// What was there does not change for a process that cannot be put into it; what was
+			// made can be removed as long as none is in it.
+			first := func() error { return h.MoveProcess(g, os.Getpid()) }
+			then := func() error { return p.apply(h, g, cmd) }
+			if len(made) > 0 {
+				first, then = then, first
+			}
+			if err = first(); err == nil {
+				err = then()
 			}
 			if err != nil {
-				if made {
-					_ = h.Remove(g, false)
-				}
-				return err
+				return h.Undo(made, err)
 			}
 			return execute(path, args, env)
 		}),
@@ -344,10 +348,9 @@ The exit status is the command's; 127 if it is not found, 126 if it cannot be ex
 	return cmd
 }
 
-func runGroup(h cosched.Host, name string) (g cosched.Group, made bool, err error) {
+func runGroup(h cosched.Host, name string) (g cosched.Group, made []cosched.Group, err error) {
 	if name == "" {
-		g, err = h.RunCluster(os.Getpid())
-		return g, err == nil, err
+		return h.RunCluster(os.Getpid())
 	}
 	return h.Ensure(name, false)
 }

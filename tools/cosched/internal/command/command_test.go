@@ -5,11 +5,14 @@ import (
 	"debug/elf"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -346,7 +349,7 @@ func TestRunGroup(t *testing.T) {
 		host cosched.Host
 		made bool
 	}{{"ours", h, true}, {"ours", h, false}, {"theirs", coschedtest.Overtaken(h, "theirs"), false}} {
-		if g, made, err := runGroup(tc.host, tc.name); filepath.Base(string(g)) != tc.name || made != tc.made || err != nil {
+		if g, made, err := runGroup(tc.host, tc.name); filepath.Base(string(g)) != tc.name || (len(made) == 1) != tc.made || err != nil {
 			t.Errorf("%s: %s, %v, %v", tc.name, g, made, err)
 		}
 	}
@@ -416,7 +419,7 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s: status %d, want %d; says %q, want %q", tc.args, status, tc.status, errs, tc.says)
 		}
 	}
-	for _, name := range []string{"a", "none"} {
+	for _, name := range []string{"a", "b", "none"} {
 		if _, err := os.Stat(filepath.Join(h.Cgroup, "cosched", name)); err == nil {
 			t.Errorf("%s was made", name)
 		}
@@ -431,6 +434,62 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s without the controller: %d: %s", args, status, errs)
 		}
 	}
+}
+
+// A verb that fails has changed nothing, or says what it has.
+func TestFailure(t *testing.T) {
+	h := coschedtest.Host(t)
+	cluster := func(name string) string { return filepath.Join(h.Cgroup, "cosched", name) }
+	fails := func(h cosched.Host, status int, says, args string) string {
+		t.Helper()
+		got, _, errs := call(h, strings.Fields(args)...)
+		if got != status || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, says) {
+			t.Errorf("%s: status %d, want %d; says %q, want %q", args, got, status, errs, says)
+		}
+		if home, _ := os.ReadFile(filepath.Join(cluster("shop"), cosched.FilePreferred)); string(home) != "0-3\n" {
+			t.Errorf("%s: the home of shop is %q", args, home)
+		}
+		return errs
+	}
+	gone := func(names ...string) {
+		t.Helper()
+		for _, name := range names {
+			if _, err := os.Stat(cluster(name)); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%s stays: %v", name, err)
+			}
+		}
+	}
+	own := strconv.Itoa(os.Getpid())
+	// This process is none of the machine's, and cannot be moved.
+	for _, args := range []string{"run --cluster shop --home 4-5 true", "run --cluster a/b --home 0 true", "run --home 0 true"} {
+		fails(h, notRun, "/"+own+": no such process", args)
+	}
+	fails(h, cosched.ExitData, "bring one online", "create a/b --home 10")
+	gone("a/b", "a", "run-"+own)
+	// What is above and was there stays.
+	fails(h, cosched.ExitData, "bring one online", "create shop/b --home 10")
+	gone("shop/b")
+	// What cannot be removed is named.
+	stuck := h
+	stuck.Rmdir = func(path string) error {
+		if path == cluster("a") {
+			return syscall.EACCES
+		}
+		return h.Rmdir(path)
+	}
+	fails(stuck, cosched.ExitData, "or --force; and what was made stays: "+cluster("a")+": permission denied: be root", "create a/b --home 10")
+	gone("a/b")
+	if err := h.Rmdir(cluster("a")); err != nil {
+		t.Fatal(err)
+	}
+	// Now it can be moved.
+	coschedtest.Append(t, filepath.Join(h.Proc, own, "cgroup"), "0::/user.slice/user@7.service\n")
+	fails(h, notRun, "bring one online", "run --cluster shop --home 10 true")
+	errs := fails(h, notRun, "bring one online", "run --cluster a/b --home 10 true")
+	if strings.Contains(errs, "stays") {
+		t.Error(errs)
+	}
+	gone("a/b", "a")
 }
 
 type full struct{}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -76,36 +77,28 @@ func machineParts(h cosched.Host, cluster cosched.Group, io bool) *qemu.VM {
 	return vm
 }
 
-// makeMachine makes the parts of a cluster for the threads of one QEMU. undo removes those
-// that it made.
-func makeMachine(h cosched.Host, cluster cosched.Group, io bool) (vm *qemu.VM, undo func(), err error) {
+// makeMachine makes the parts of a cluster for the threads of one QEMU that are not there.
+func makeMachine(h cosched.Host, cluster cosched.Group, io bool) (vm *qemu.VM, made []cosched.Group, err error) {
 	vm = machineParts(h, cluster, io)
 	parts := []cosched.Group{vm.VCPU, vm.Emulator}
 	if io {
 		parts = append(parts, vm.IO)
 	}
-	var made []cosched.Group
-	undo = func() {
-		for _, g := range made {
-			_ = h.Remove(g, false)
-		}
-	}
 	for _, g := range parts {
-		switch err := h.Create(g, true); {
-		case err == nil:
-			made = append(made, g)
-			continue
-		case !errors.Is(err, os.ErrExist):
-			undo()
-			return nil, nil, err
-		}
-		if g.Populated() {
-			undo()
-			return nil, nil, &cosched.Problem{Status: cosched.ExitUnavailable, Text: fmt.Sprintf(
+		part, err := h.Create(g, true)
+		made = append(made, part...)
+		if errors.Is(err, os.ErrExist) {
+			if !g.Populated() {
+				continue
+			}
+			err = &cosched.Problem{Status: cosched.ExitUnavailable, Text: fmt.Sprintf(
 				"%s has threads of another machine: each needs a cluster of its own, such as a part of this one, CLUSTER/NAME", g)}
 		}
+		if err != nil {
+			return nil, nil, h.Undo(made, err)
+		}
 	}
-	return vm, undo, nil
+	return vm, made, nil
 }
 
 // runMachine becomes QEMU. A process beside it puts its threads where they belong, so that
@@ -115,17 +108,12 @@ func runMachine(h cosched.Host, cmd *cobra.Command, m machine, name, path string
 	if err != nil {
 		return err
 	}
-	vm, undo, err := makeMachine(h, g, m.io.setHome)
-	if err == nil {
-		if args, err = m.begin(h, cmd, vm, g, name == "", path, args); err != nil {
-			undo()
-		}
-	}
+	vm, parts, err := makeMachine(h, g, m.io.setHome)
 	if err != nil {
-		if made {
-			_ = h.Remove(g, false)
-		}
-		return err
+		return h.Undo(made, err)
+	}
+	if args, err = m.begin(h, cmd, vm, g, parts, name == "", path, args); err != nil {
+		return h.Undo(append(made, parts...), err)
 	}
 	return execute(path, args, os.Environ())
 }
@@ -133,14 +121,23 @@ func runMachine(h cosched.Host, cmd *cobra.Command, m machine, name, path string
 // begin gives the parts what they were asked for, starts the process beside QEMU, and moves
 // this one to the vCPUs: they are at home from their first instruction on, and so is the
 // memory that QEMU touches before. The others leave when they are known.
-func (m machine) begin(h cosched.Host, cmd *cobra.Command, vm *qemu.VM, g cosched.Group, remove bool, path string, args []string) ([]string, error) {
-	for _, part := range []struct {
-		g cosched.Group
-		parsed
-	}{{vm.VCPU, m.vcpu}, {vm.Emulator, m.emulator}, {vm.IO, m.io}} {
-		if err := part.apply(h, part.g, cmd); err != nil {
-			return nil, err
+func (m machine) begin(h cosched.Host, cmd *cobra.Command, vm *qemu.VM, g cosched.Group, made []cosched.Group, remove bool, path string, args []string) ([]string, error) {
+	apply := func(isNew bool) error {
+		for _, part := range []struct {
+			g cosched.Group
+			parsed
+		}{{vm.VCPU, m.vcpu}, {vm.Emulator, m.emulator}, {vm.IO, m.io}} {
+			if slices.Contains(made, part.g) != isNew {
+				continue
+			}
+			if err := part.apply(h, part.g, cmd); err != nil {
+				return err
+			}
 		}
+		return nil
+	}
+	if err := apply(true); err != nil {
+		return nil, err
 	}
 	// Its other end closes when this process is QEMU, or is no more.
 	start, wait, err := os.Pipe()
@@ -164,6 +161,10 @@ func (m machine) begin(h cosched.Host, cmd *cobra.Command, vm *qemu.VM, g cosche
 		return nil, err
 	}
 	if err := h.MoveProcess(vm.VCPU, os.Getpid()); err != nil {
+		return nil, err
+	}
+	// Parts that were there do not change for a process that cannot be put into them.
+	if err := apply(false); err != nil {
 		return nil, err
 	}
 	keep = append(keep, wait, monitor)
@@ -378,14 +379,13 @@ func moveMachine(h cosched.Host, g cosched.Group, pid int, socket string) error 
 	if !known {
 		return &cosched.Problem{Status: cosched.ExitData, Text: fmt.Sprintf("%s: %v: %s", task, qemu.ErrNoVCPUs, remedy)}
 	}
-	vm, undo, err := makeMachine(h, g, false)
+	vm, made, err := makeMachine(h, g, false)
 	if err != nil {
 		return err
 	}
 	// New threads are begun by the emulator's, mostly.
 	if err := h.MoveProcess(vm.Emulator, pid); err != nil {
-		undo()
-		return err
+		return h.Undo(made, err)
 	}
 	return vm.Place(fixed(threads))
 }

@@ -98,6 +98,31 @@ func TestRunVM(t *testing.T) {
 	}
 }
 
+// Parts that were there stay as they were when QEMU cannot be put into them: this process is
+// none of the machine's.
+func TestRunVMFails(t *testing.T) {
+	h := coschedtest.Host(t)
+	vcpu := filepath.Join(h.Cgroup, "cosched/shop/vcpu")
+	if err := errors.Join(h.Mkdir(vcpu), h.Mkdir(filepath.Join(filepath.Dir(vcpu), "emulator"))); err != nil {
+		t.Fatal(err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), exe, "run", "--vm", "--cluster", "shop", "--home", "4-5", "--weights", "1:2", "true")
+	cmd.Env = append(os.Environ(), treeVariable+"="+strings.TrimSuffix(h.Sys, "/sys"))
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState.ExitCode() != notRun || !strings.Contains(string(out), ": no such process") {
+		t.Errorf("%v: %s", err, out)
+	}
+	for file, want := range map[string]string{cosched.FilePreferred: "", cosched.FileWeights: "100 150\n"} {
+		if text, err := os.ReadFile(filepath.Join(vcpu, file)); err != nil || string(text) != want {
+			t.Errorf("%s: %q, %v", file, text, err)
+		}
+	}
+}
+
 func TestVMRefused(t *testing.T) {
 	h := coschedtest.Host(t)
 	coschedtest.Append(t, filepath.Join(h.Cgroup, "cosched/night/vcpu/cgroup.events"), "populated 1\n")

@@ -9,7 +9,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"cosched.io/cosched"
@@ -89,6 +91,18 @@ func At(dir string) cosched.Host {
 		Etc: filepath.Join(dir, "etc"), Run: filepath.Join(dir, "run"),
 		Writable: func(string) bool { return true },
 		Mkdir:    func(path string) error { return os.Mkdir(path, 0o755) },
+		// A directory of the kernel's can be removed with its files.
+		Rmdir: func(path string) error {
+			entries, err := os.ReadDir(path)
+			if err != nil {
+				return err
+			}
+			threads, _ := os.ReadFile(filepath.Join(path, "cgroup.threads"))
+			if len(threads) > 0 || slices.ContainsFunc(entries, fs.DirEntry.IsDir) {
+				return syscall.EBUSY
+			}
+			return os.RemoveAll(path)
+		},
 	}
 }
 
