@@ -129,8 +129,8 @@ static cpu_set_t outside_of(const cpu_set_t *home)
 }
 
 /*
- * What is to be idle for others, this program does not run on, nor the harness that waits
- * for it and looks every few ms. Until the test's end.
+ * What is to be idle for others, or where this program would wait itself before it has woken all
+ * of a gang, it does not run on, nor the harness that waits for it. Until the test's end.
  */
 static void keep_off(const cpu_set_t *set)
 {
@@ -947,6 +947,7 @@ static void hand_on(const char *top, const cpu_set_t *cpus, int n, int allowed)
 	g = ru_gang(&(struct ru_gang_opts){
 		.n = n, .cg = cg, .start = *cpus, .busy_us = 100, .sleep_us = 3600 * 1000000u });
 	strays_at_home(top);
+	keep_off(&ru_topo()->llc[0]);
 	/* It takes nine runs to know that they are brief. */
 	for (round = 0; round < 100; round++) {
 		uint64_t woke = ru_now(), last = 0;
@@ -969,7 +970,7 @@ static void rule3_hand_on(const char *top)
 {
 	cpu_set_t two = ru_first(&ru_topo()->llc[0], 2);
 
-	hand_on(top, &two, 12, 8);
+	hand_on(top, &two, 12, 2);
 }
 
 /* Also where none of these is seen for a moment, as those at home have all of its CPUs. */
@@ -977,7 +978,7 @@ static void rule3_hand_on_everywhere(const char *top)
 {
 	const cpu_set_t *home = &ru_topo()->llc[0];
 
-	hand_on(top, home, 6 * CPU_COUNT(home), 4);
+	hand_on(top, home, 6 * CPU_COUNT(home), 2);
 }
 
 /*
@@ -994,6 +995,7 @@ static int fetched(const char *cg, unsigned int busy_us)
 	g = ru_gang(&(struct ru_gang_opts){
 		.n = 3 * CPU_COUNT(home), .cg = cg, .start = *home,
 		.busy_us = busy_us, .sleep_us = 3600 * 1000000u });
+	keep_off(home);
 	for (round = 0; round < 110; round++) {
 		if (round == 60)
 			ru_trace_start();
@@ -2899,6 +2901,7 @@ static void rule8_realtime_stray(const char *top)
 	g = ru_gang(&(struct ru_gang_opts){
 		.n = 2 * CPU_COUNT(&home), .cg = a, .start = home,
 		.busy_us = 100, .sleep_us = 3600 * 1000000u });
+	keep_off(&home);
 	for (round = 0; round < 80; round++) {
 		if (round == 20)
 			ru_trace_start();
