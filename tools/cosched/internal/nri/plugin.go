@@ -406,8 +406,8 @@ func (p *Plugin) give(d *pod, complain func(*pod, string, string)) {
 }
 
 // barred tells whether a home that the kernel chooses for a pod is of no use to one of its
-// containers: the kernel minds the cpuset of the cgroup that has the home, and the kubelet's
-// CPU manager and balloons give cpusets to containers, not to pods. Once a container was given
+// containers: the kernel takes it from the cpusets of all of them together, and the kubelet's
+// CPU manager and balloons give each its own. Once a container was given
 // a home of its own for that, this holds as long as its cpuset is narrower than the pod's.
 func (d *pod) barred() bool {
 	allowed := func(g cosched.Group) cosched.CPUs {
