@@ -130,7 +130,7 @@ func TestCommand(t *testing.T) {
 		{sh: "cosched set shop --home auto; cat cosched/shop/cosched.cpus_preferred; " + home("shop"), out: "auto\n(0-3|4-7)"},
 		{sh: "cosched set shop --home 0-3; " + home("shop"), out: "0-3"},
 		{sh: "cosched set shop --home 7000 --force", status: 65, err: `cosched set: [^\n]*"7000": names a CPU that this machine cannot have: it can have 0-7`},
-		{sh: "cosched set shop --home 3-1:5", status: 65, err: `cosched set: [^\n]*no list of CPUs[^\n]*`},
+		{sh: "cosched set shop --home 3-1:5", status: 64, err: `cosched set: home "3-1:5" is not a CPU list[^\n]*USED/GROUP[^\n]*`},
 		{sh: "echo 0 >/sys/devices/system/cpu/cpu7/online; cosched set shop --home 7", status: 65, err: `cosched set: [^\n]*"7": none of these CPUs is in /sys/devices/system/cpu/online, which is 0-6: [^\n]*`},
 		{sh: "cosched set shop --home 6-7; " + home("shop"), out: "6", err: `cosched set: note: [^\n]*"6-7": of these CPUs only 6 are in [^\n]*`},
 		{sh: "echo 1 >/sys/devices/system/cpu/cpu7/online; cosched set shop --home 0-3"},

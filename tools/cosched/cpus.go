@@ -85,7 +85,10 @@ func checkKernelCPUs(s string, last int) error {
 			hi, err = number(end, last)
 		}
 		if inGroups && err == nil {
-			u, g, _ := strings.Cut(groups, "/")
+			u, g, both := strings.Cut(groups, "/")
+			if !both {
+				return fmt.Errorf("%q: want USED/GROUP after the colon, as in 0-15:2/4", part)
+			}
 			if used, err = number(u, maxCPU); err == nil {
 				group, err = number(g, maxCPU)
 			}
