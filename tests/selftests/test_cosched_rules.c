@@ -1942,7 +1942,7 @@ static void rule3_overrun_offline(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
 	cpu_set_t home = topo->llc[0], rest = outside_of(&home), left = ru_first(&rest, 1);
-	/* A ninth more than there is, and no more than that where each other CPU is one. */
+	/* An eighth more than these can do and not than all could, see cosched_judge_overrun(). */
 	int cpu, overrun, n = 3 * (CPU_COUNT(&home) + 1) / 2;
 	struct ru_trace trace;
 
