@@ -117,6 +117,18 @@ const struct ru_topo *ru_topo(void)
 	return &topo;
 }
 
+cpu_set_t ru_isolated(void)
+{
+	char list[1024];
+	cpu_set_t cpus;
+
+	cs_read("/sys/devices/system/cpu", "isolated", list, sizeof(list));
+	cs_parse_cpus(list, &cpus);
+	if (!CPU_COUNT(&cpus))
+		cs_skip("needs a kernel booted with isolcpus=");
+	return cpus;
+}
+
 /* Workers */
 
 /* Ten microseconds, nearly all of it in PAUSE: see rules_util.h. */

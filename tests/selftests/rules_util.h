@@ -39,6 +39,8 @@ struct ru_topo {
 
 /* Read once; the test is skipped where there are not two LLC domains. */
 const struct ru_topo *ru_topo(void);
+/* Those that isolcpus= took out of load balancing; the test is skipped where there are none. */
+cpu_set_t ru_isolated(void);
 
 /* sets of CPUs */
 cpu_set_t ru_minus(const cpu_set_t *a, const cpu_set_t *b);

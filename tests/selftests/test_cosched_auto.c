@@ -781,16 +781,12 @@ static void hotplug(const char *top)
 static void isolated(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
-	cpu_set_t gone, usable, left, home;
-	char cg[RU_CPUS][PATH_MAX], list[1024], name[16];
+	cpu_set_t gone = ru_isolated(), usable, left, home;
+	char cg[RU_CPUS][PATH_MAX], name[16];
 	struct ru_gang *g[RU_CPUS];
 	struct ru_mark mark = { };
 	int i, n = 0;
 
-	cs_read("/sys/devices/system/cpu", "isolated", list, sizeof(list));
-	cs_parse_cpus(list, &gone);
-	if (!CPU_COUNT(&gone))
-		cs_skip("needs a kernel booted with isolcpus=");
 	usable = ru_minus(&topo->online, &gone);
 
 	/* One for each domain that is left, with as many tasks as that has CPUs, small ones first. */

@@ -2789,16 +2789,11 @@ static void rule8_cpuset(const char *top)
 static void rule8_isolated_cpus(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
-	cpu_set_t isolated, home, usable;
+	cpu_set_t isolated = ru_isolated(), home, usable;
 	struct ru_mark mark;
 	struct ru_gang *g, *spinners;
-	char list[1024];
 	int llc;
 
-	cs_read("/sys/devices/system/cpu", "isolated", list, sizeof(list));
-	cs_parse_cpus(list, &isolated);
-	if (!CPU_COUNT(&isolated))
-		cs_skip("needs a kernel booted with isolcpus=");
 	llc = topo->llc_of[ru_nth(&isolated, 0)];
 	home = topo->llc[llc];
 	usable = ru_minus(&home, &isolated);
@@ -2820,16 +2815,11 @@ static void rule8_isolated_cpus(const char *top)
 static void rule8_isolated_in_home(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
-	cpu_set_t isolated, home, usable, rest;
+	cpu_set_t isolated = ru_isolated(), home, usable, rest;
 	struct ru_mark mark;
 	struct ru_gang *g;
-	char list[1024];
 	double out;
 
-	cs_read("/sys/devices/system/cpu", "isolated", list, sizeof(list));
-	cs_parse_cpus(list, &isolated);
-	if (!CPU_COUNT(&isolated))
-		cs_skip("needs a kernel booted with isolcpus=");
 	home = topo->llc[topo->llc_of[ru_nth(&isolated, 0)]];
 	usable = ru_minus(&home, &isolated);
 	rest = outside_of(&home);
@@ -2857,16 +2847,11 @@ static void rule8_isolated_in_home(const char *top)
 static void rule8_isolated_no_swap(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
-	cpu_set_t isolated, home, both;
+	cpu_set_t isolated = ru_isolated(), home, both;
 	struct ru_gang *stray, *others;
 	struct ru_mark mark = {};
-	char list[1024];
 	int llc;
 
-	cs_read("/sys/devices/system/cpu", "isolated", list, sizeof(list));
-	cs_parse_cpus(list, &isolated);
-	if (!CPU_COUNT(&isolated))
-		cs_skip("needs a kernel booted with isolcpus=");
 	llc = (topo->llc_of[ru_nth(&isolated, 0)] + 1) % topo->nr_llcs;
 	home = ru_minus(&topo->llc[llc], &isolated);
 	both = ru_or(&home, &isolated);

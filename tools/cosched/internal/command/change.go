@@ -322,6 +322,7 @@ The exit status is the command's; 127 if it is not found, 126 if it cannot be ex
 			if err != nil {
 				return err
 			}
+			from, _ := h.CgroupOf(os.Getpid())
 			// What was there does not change for a process that cannot be put into it; what was
 			// made can be removed as long as none is in it.
 			first := func() error { return h.MoveProcess(g, os.Getpid()) }
@@ -335,7 +336,11 @@ The exit status is the command's; 127 if it is not found, 126 if it cannot be ex
 			if err != nil {
 				return h.Undo(made, err)
 			}
-			return execute(path, args, env)
+			err = execute(path, args, env)
+			if len(made) > 0 && from != "" {
+				_ = h.MoveProcess(from, os.Getpid()) // Undo says what stays without
+			}
+			return h.Undo(made, err)
 		}),
 	}
 	// What follows COMMAND is its own.

@@ -490,6 +490,21 @@ func TestFailure(t *testing.T) {
 		t.Error(errs)
 	}
 	gone("a/b", "a")
+	// It goes back from what was made for a command that cannot be executed.
+	script := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(script, []byte("#!/no/such/interpreter\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	user := filepath.Join(h.Cgroup, "user.slice/user@7.service/cgroup.procs")
+	coschedtest.Append(t, user, "")
+	for _, args := range []string{"run --cluster a/b --home 4 ", "run --home 4 "} {
+		coschedtest.Replace(t, user, "")
+		fails(h, notExecutable, script+": cannot be executed: no such file or directory", args+script)
+		if now, err := os.ReadFile(user); err != nil || strings.TrimSpace(string(now)) != own {
+			t.Errorf("%s: did not go back: %q, %v", args, now, err)
+		}
+	}
+	gone("a/b", "a", "run-"+own)
 }
 
 type full struct{}

@@ -126,12 +126,19 @@ type interval struct {
 
 func (d *detection) run(h cosched.Host, cmd *cobra.Command, args []string) error {
 	note := func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "%s: note: %s\n", cmd.CommandPath(), text) }
-	clusters := detect.Clusters{Host: h, Name: d.apply, Note: note}
+	clusters := &detect.Clusters{Host: h, Name: d.apply, Note: note}
 	if d.apply != "" {
 		if err := clusters.Prepare(); err != nil {
 			return err
 		}
 	}
+	if err := d.observe(h, cmd, args, clusters, note); err != nil {
+		return clusters.Undo(err)
+	}
+	return nil
+}
+
+func (d *detection) observe(h cosched.Host, cmd *cobra.Command, args []string, clusters *detect.Clusters, note func(string)) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, unix.SIGTERM)
 	defer stop()
 	observing, end := context.WithCancel(ctx)
@@ -216,7 +223,7 @@ type looks struct {
 	d        *detection
 	h        cosched.Host
 	cmd      *cobra.Command
-	clusters detect.Clusters
+	clusters *detect.Clusters
 	tracker  *detect.Tracker
 	n        int
 }

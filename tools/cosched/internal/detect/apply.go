@@ -16,6 +16,7 @@ type Clusters struct {
 	Name string
 	Note func(text string) // is told what is less than was asked for
 
+	created []cosched.Group // what was not there before
 	made    map[int]cosched.Group
 	threads map[int]int // in each LLC domain, where the kernel does not choose homes
 	told    bool
@@ -30,9 +31,14 @@ func (c *Clusters) Prepare() error {
 	if c.setHome == nil {
 		c.setHome = c.Host.SetHome
 	}
-	_, _, err := c.Host.Ensure(c.Name, false)
+	_, created, err := c.Host.Ensure(c.Name, false)
+	c.created = created
 	return err
 }
+
+// Undo removes the clusters that were made and have no threads, for who has failed with an
+// error since. That is returned, and says what is left.
+func (c *Clusters) Undo(err error) error { return c.Host.Undo(c.created, err) }
 
 // Apply moves threads to the clusters that they belong to now. One that has ended is
 // no error.
@@ -76,10 +82,11 @@ func (c *Clusters) part(n int) string { return path.Join(c.Name, strconv.Itoa(n)
 
 // makePart makes a cluster for a group and gives it a home.
 func (c *Clusters) makePart(name string, threads int) (cosched.Group, error) {
-	g, _, err := c.Host.Ensure(name, true)
+	g, created, err := c.Host.Ensure(name, true)
 	if err != nil {
 		return "", err
 	}
+	c.created = append(c.created, created...)
 	_, err = c.setHome(g, cosched.Home{Value: "auto"}, false)
 	if !errors.Is(err, syscall.EOPNOTSUPP) {
 		return g, err

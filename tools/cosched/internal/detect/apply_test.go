@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,6 +25,45 @@ func TestApplyOvertaken(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(h.Cgroup, "cosched/new/1/cgroup.threads"))
 	if err != nil || strings.TrimSpace(string(text)) != "42" {
 		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// Who fails leaves no cluster that was not there, but for those that have threads already.
+func TestApplyUndone(t *testing.T) {
+	h := coschedtest.Host(t)
+	refused := errors.New("refused")
+	there := func(name string) bool {
+		_, err := os.Stat(filepath.Join(h.Cgroup, "cosched", name))
+		return err == nil
+	}
+	for _, name := range []string{"new", "shop"} {
+		c := Clusters{Host: h, Name: name, Note: func(string) {}}
+		c.setHome = func(g cosched.Group, home cosched.Home, force bool) (string, error) {
+			if filepath.Base(string(g)) == "2" {
+				return "", refused
+			}
+			return h.SetHome(g, home, force)
+		}
+		if err := c.Prepare(); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Undo(c.Apply([]Change{{Thread{TID: 42}, 0, 2}}, map[int][]int{2: {42}})); err != refused {
+			t.Errorf("%s: %v", name, err)
+		}
+		if there(name+"/2") || there(name) != (name == "shop") {
+			t.Errorf("%s: there: %v, its part: %v", name, there(name), there(name+"/2"))
+		}
+	}
+	c := Clusters{Host: h, Name: "new", Note: func(string) {}}
+	if err := c.Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Apply([]Change{{Thread{TID: 42}, 0, 1}}, map[int][]int{1: {42}}); err != nil {
+		t.Fatal(err)
+	}
+	err := c.Undo(refused)
+	if !there("new/1") || err == nil || !strings.Contains(err.Error(), "refused; and what was made stays: ") {
+		t.Errorf("%v, its part: %v", err, there("new/1"))
 	}
 }
 
