@@ -4,8 +4,8 @@
  *
  * Threads that share data run faster on CPUs that share a cache. A cgroup that
  * sets cosched.cpus_preferred is a cluster of such threads and the CPUs named
- * there are its home. Unlike a cpuset the home is a preference: it is left
- * rather than let a CPU idle. The idea is from Vaddagiri et al., "Scaling
+ * there are its home. Unlike a cpuset, the home is a preference: a task leaves
+ * it rather than let a CPU idle. The idea is from Vaddagiri et al., "Scaling
  * software on multi-core through co-scheduling of related tasks", OLS 2009.
  *
  * Model
@@ -26,74 +26,101 @@
  * with the cluster's cosched.weights. The default, 100 150, sends a task away
  * when home is more than half again as loaded as D. The margin is what prevents
  * ping-pong: with all domains equally loaded no task has a reason to move, no
- * matter which CPU is idle for a moment. A task that would queue in D counts in
- * load(D) itself, so that D is cheaper still when it has come.
+ * matter which CPU is idle for a moment. If the task would queue in D, its own
+ * load is added to load(D), so that D is still cheaper once the task is there.
  *
  * Example 1: a home of 4 CPUs with 4 threads that always run, all else idle.
  * load(H) = 1, but a thread that sleeps for a moment finds its own CPU idle and
  * stays. A fifth thread finds no idle CPU at home; load(D) is 0 and
  * 100 * 1 > 150 * 0, so it goes to D.
  *
- * Example 2: two clusters of 8 threads on two domains of 4 CPUs, each its home.
- * load(H) and load(D) are both 2. 100 * 2 > 150 * 2 is false: a thread that
- * finds no idle CPU at home queues there although a CPU of D may be idle for an
- * instant. With 12 threads against 4 the loads are 3 and 1: 100 * 3 > 150 * 1,
- * the twelve spill over until 150 * load(D) catches up.
+ * Example 2: two clusters of 8 threads on two domains of 4 CPUs, each domain the
+ * home of one cluster. load(H) and load(D) are both 2. 100 * 2 > 150 * 2 is false:
+ * a thread that finds no idle CPU at home queues there although a CPU of D may be
+ * idle for an instant. With 12 threads against 4 the loads are 3 and 1:
+ * 100 * 3 > 150 * 1, and the twelve spill over until 150 * load(D) catches up.
  *
  * Where it is applied
  * ===================
  *
- * wakeup, fork, exec: cosched_select_cpu(). An idle CPU at home, nearest to the
- *	warm data first, for one that runs briefly only below an LLC with more idle CPUs
- *	than busy ones if not the nearest. Else a stray, that is a task whose previous CPU is
- *	outside, stays there if that CPU is idle; it does as well if the home CPU
- *	is not durably idle, unless it runs briefly. A task that runs briefly, for
- *	less than half of what a move costs, waits for another such one of its
- *	cluster if it is next and home is busy on average, unless to leave was found
- *	to cost less (see "Apart"). Else an idle CPU of the nearest domain that is
- *	cheaper, for one that runs briefly if it is not busy on average. Else the
- *	shortest queue of the cheapest domain, unless its own cluster wakes it. Where
- *	none is, home: the CPU where the data is warm; one that does not run briefly, and
- *	is not woken by its own cluster, queues elsewhere if others have a much shorter queue.
- *	A task that runs briefly takes, before it waits or leaves, a home CPU that only a
- *	stray of another cluster uses, which computes: cosched_goes_first() has it preempt
- *	that one, which has a home of its own.
- *	Before all that, where a cluster keeps a domain outside busy as well, whom a
- *	task there wakes stays with it; and where it overruns the machine, or tries what
- *	that does to it (see "Bursts"), all of that is its home. Whom its own wake then is
- *	placed as without one, but goes to its waker's domain if that has no more to do.
+ * Wakeup, fork and exec: cosched_select_cpu(). The choices, in this order:
  *
- * load balancer: cosched_can_migrate(). Into home is never cache hot. Out of it,
- *	if home has no idle CPU, one at a time to one that is durably idle, and where leaving is
- *	dear has been for four looks, to any other only if its domain is cheaper. A task that
- *	runs alone is never pushed out.
- *	A CPU of a home of several LLC domains that would idle, and for which the
- *	balancer has found nothing, takes a task that waits on another CPU of it:
- *	cosched_waiting_cpu().
+ * 1. An idle CPU at home, the nearest to the warm data first. A task that runs briefly takes one
+ *    below an LLC other than the nearest only if more of home's CPUs are idle there than busy.
  *
- * tick: cosched_tick(). A running stray returns when a home CPU is durably
- *	idle, else it swaps places with a task that runs at home without being
- *	at home there, or goes to a shorter queue at home than its own, where home
- *	is no dearer then. Unless it swaps, it takes along those of its cluster
- *	that wait beside it. A task whose CPU others wait for leaves it for a durably
- *	idle one, of a cheaper domain if it is at home now, or that nobody has used
- *	for four looks, or more by the ratio of the weights. The balancer would do
- *	that too, only later: it waits for utilisation, which takes 100 ms to grow,
- *	and longer still after a while with nothing to do. To move who runs needs stopper
- *	threads, so the work is done by the task itself in a task work when it next
- *	returns to user mode.
+ * 2. A stray, that is a task whose previous CPU is outside, stays on that CPU if it is idle. Unless
+ *    the stray runs briefly, it stays there even if a home CPU is idle, but not durably idle.
  *
- * NUMA balancing: cosched_leaves_home(). It moves no task out of its home, also not
- *	to give its place to another. Pages follow the CPUs that use them, as ever: so
- *	memory comes to a home, and an automatic home goes to the memory, by
- *	cosched_task_faults(); no task goes to and fro between the two.
+ * 3. A task that runs briefly, for less than half of what a move costs, waits behind another such
+ *    task of its cluster if it would be next there and home is busy on average. It does not wait
+ *    if leaving was found to cost less (see "Apart").
+ *
+ * 4. An idle CPU of the nearest domain that is cheaper. For a task that runs briefly, that domain
+ *    must not be busy on average.
+ *
+ * 5. The shortest queue of the cheapest domain, except for a task that its own cluster wakes.
+ *
+ * 6. Otherwise a queue at home: that of the CPU where the data is warm. A task that does not run
+ *    briefly, and is not woken by its own cluster, takes another one that is much shorter.
+ *
+ * Exceptions to this order:
+ *
+ * - Before it waits or leaves (3 and later), a task that runs briefly takes a home CPU that only
+ *   a stray of another cluster uses, if the stray computes. cosched_goes_first() lets the task
+ *   preempt the stray, which has a home of its own.
+ *
+ * - Before that, if the cluster keeps a domain outside busy as well as home, a task that its own
+ *   cluster wakes there stays in that domain: cosched_settled().
+ *
+ * - Before all of this, a cluster that overruns the machine, or tries what that does to it (see
+ *   "Bursts"), has all of the machine as its home. A task that its own cluster wakes then is
+ *   placed as without a home. Where the cluster overruns the machine, the task goes to its waker's
+ *   domain if that has no more to do: cosched_gather().
+ *
+ * Load balancer: cosched_can_migrate().
+ *
+ * - A move into home is allowed even if the task is cache hot.
+ *
+ * - An idle CPU takes a task out of home only if home has no idle CPU (unless balancing keeps
+ *   failing), and one at a time. The idle CPU has to be durably idle and, where leaving is dear,
+ *   to have been so for four looks, or its domain has to be cheaper. Any idle CPU will do for a
+ *   task of the idle class that runs for long at a time.
+ *
+ * - A busy CPU takes a task out of home only if its domain is cheaper.
+ *
+ * - A task that runs alone on its CPU is never pushed out.
+ *
+ * - A CPU that would idle, and for which the balancer has found nothing, takes a task that waits
+ *   on another CPU of the same home, if that home has several LLC domains: cosched_waiting_cpu().
+ *
+ * Tick: cosched_tick().
+ *
+ * - A running stray returns when a home CPU is durably idle. If none is, it swaps places with a
+ *   task that runs at the stray's home without being at home there; or it goes to a queue at home
+ *   that is shorter than its own, if home is no dearer with the stray in it. Unless it swaps, it
+ *   takes along the tasks of its cluster that wait on the same CPU.
+ *
+ * - A task whose CPU other tasks wait for moves to a durably idle CPU. If the task is at home now,
+ *   that CPU has to be in a cheaper domain, or nobody may have used it for four looks, or for more
+ *   by the ratio of the weights. The balancer would move the task too, but later: it waits for
+ *   utilisation, which takes 100 ms to grow, and longer still after a while with nothing to do.
+ *
+ * - Running tasks can only be moved by the stopper threads. So the task itself asks for the move,
+ *   in a task work when it next returns to user mode.
+ *
+ * NUMA balancing: cosched_leaves_home(). It moves no task out of its home, not even to swap places
+ * with another task. Pages follow the CPUs that use them, as they do without cosched. So memory
+ * comes to a home, and an automatic home goes to the memory, by cosched_task_faults(). No task
+ * goes back and forth between the two.
  *
  * Hard limits win: cpus_ptr and with it cpusets, CPUs without a sched domain
  * (isolated), core scheduling cookies, capacity on asymmetric systems. The
  * energy-aware wakeup and WF_CURRENT_CPU decide before cosched is asked. Only
- * the fair class calls in here. With cookies, two strays that bring each other
- * home do not ask for those of other strays on their cores: else a core full of
- * strays, each bound to the others by its cookie, would never change hands.
+ * the fair class calls in here.
+ *
+ * When two strays swap and both come home by that, the cookies of other strays on their cores are
+ * ignored. Otherwise a core full of strays, each bound to the others by its cookie, would never
+ * change hands.
  *
  * Load tracking
  * =============
@@ -101,57 +128,60 @@
  * struct cosched_cpu has the load of one cluster on one CPU: the number of
  * runnable tasks and how long tasks ran, decayed with PELT's half-life of 32
  * periods of 1024 us. Windows are aligned to the run queue's task clock, so
- * that the position in the current one is in the time stamp itself. Updated
- * when a task of the cluster is enqueued or dequeued and at ticks, when it is
- * charged for what its sum_exec_runtime grew by; decayed up to now by whoever
- * reads.
+ * that the time stamp itself has the position in the current window. The load
+ * is updated when a task of the cluster is enqueued or dequeued and at ticks,
+ * when the cluster is charged for what the task's sum_exec_runtime grew by. A
+ * reader decays it up to now.
  *
  * load(D) is needed for all tasks, in clusters or not. It is computed from the
- * run queues' own averages at the first wakeup in a jiffy that asks for it and
- * kept in sched_domain_shared, load(H) likewise in struct cosched_home, and there
- * also whether any domain is cheaper: the averages move by 2 % in a millisecond at
- * most. No other loop over CPUs is needed to compare domains.
+ * run queues' own averages at the first wakeup in a jiffy that asks for it, and
+ * kept in sched_domain_shared. load(H) is kept likewise in struct cosched_home,
+ * together with whether any domain is cheaper. Once a jiffy is enough, as the
+ * averages move by 2 % in a millisecond at most. No other loop over CPUs is
+ * needed to compare domains.
  *
  * Locking and lifetime
  * ====================
  *
  * cosched_mutex (kernel/cgroup/cosched.c) serialises all changes of clusters.
  *
- * p->cosched, the cluster of a task, and p->cosched_queued, whether the task is
- * counted in nr_runnable of its cluster on its CPU, change under task_rq_lock()
- * only, in cosched_task_update(). So holding p's rq lock or pi_lock keeps them
- * stable. p->cosched holds a reference to the cluster.
+ * p->cosched, the cluster of a task, changes under task_rq_lock() only, in
+ * cosched_task_update() and cosched_task_exit(). So holding p's rq lock or
+ * pi_lock keeps it stable. p->cosched holds a reference to the cluster.
+ * p->cosched_queued, whether the task is counted in nr_runnable of its cluster
+ * on its CPU, changes under p's rq lock.
  *
- * cosched_task_update() reads which cluster a task is due from its css and is
- * called after each event that may change that: after fork linked the task to
+ * cosched_task_update() reads from a task's css which cluster it belongs to. It
+ * is called after each event that may change that: after fork linked the task to
  * its css_set, after a migration between cgroups switched its css_set, and for
- * each task of a cgroup whose cluster changed. The events may race; each stores
- * before it calls, the calls are serialised by the task's lock, so the last one
- * sees everything. A task in the middle of a wakeup is covered by pi_lock.
+ * each task of a cgroup whose cluster changed. The events may race. Each stores
+ * its change before it calls, and the calls are serialised by the task's lock, so
+ * the last one sees everything. A task in the middle of a wakeup is covered by pi_lock.
  *
  * A dying task leaves its css_set's list before it is off the run queue for
  * good. A walk of the cgroup's tasks no longer finds it, so its cluster must
- * not hang on the cgroup: the reference keeps it, and cosched_task_exit() drops
- * that from cgroup_exit(). PF_EXITING, set before that by the task itself,
- * keeps a walker which found the task earlier from giving it a cluster again.
+ * not depend on the cgroup: the task's reference keeps the cluster, and
+ * cosched_task_exit(), called from cgroup_exit(), drops the reference. The task
+ * itself sets PF_EXITING before that. This keeps a walker that found the task
+ * earlier from giving it a cluster again.
  *
- * Another CPU's running task, its cluster and any cluster's home may be looked
- * at in an RCU read section: tasks and clusters are freed after a grace period.
+ * Another CPU's running task, its cluster and any cluster's home may be read in
+ * an RCU read section: tasks and clusters are freed after a grace period.
  * A home is replaced as a whole. Its predecessor is kept as the buffer for the
- * next change, which first waits for a grace period, so that neither a write
- * of a file nor CPU hotplug can fail for want of memory half way.
+ * next change, which first waits for a grace period. So neither a write to a
+ * file nor CPU hotplug can fail half way for lack of memory.
  *
  * struct cosched_apart, struct cosched_trial, cosched_cluster::overruns, talks, bursts, full and
- * dear are written by one wakeup at a time, the one that holds the bit lock
- * cosched_cluster::reviewing, with interrupts off. Nobody waits for it. Who reads them without sees
- * them before or after. cosched_cluster::queue_reviewed is written by the one whose cmpxchg() of
- * queue_seen succeeds, in that tick.
- * cosched_cluster::runs are changed by atomic operations.
+ * dear are written by one wakeup at a time: the one that holds the bit lock
+ * cosched_cluster::reviewing, with interrupts off. No other wakeup waits for the lock. A reader
+ * without the lock sees each value as before or as after the change.
+ * cosched_cluster::queue_reviewed is written by the wakeup whose cmpxchg() of queue_seen succeeds
+ * in that jiffy. cosched_cluster::runs are changed by atomic operations.
  *
- * struct cosched_cpu is protected by its CPU's rq lock, except events[], which
- * only that CPU touches with interrupts off, and racy reads for statistics.
+ * struct cosched_cpu is protected by its CPU's rq lock. Exceptions are events[],
+ * which only that CPU writes, with interrupts off, and racy reads.
  *
- * Tasks that wait are moved under the rq locks of both CPUs, by double_rq_lock(), or by
+ * Waiting tasks are moved under the rq locks of both CPUs, taken by double_rq_lock(), or by
  * double_lock_balance() in the callback that fetches them after a switch.
  *
  * Lock order: cpus_read_lock > cosched_mutex > sched_domains_mutex,
@@ -173,8 +203,9 @@
 DEFINE_STATIC_KEY_DEFERRED_FALSE(cosched_used, HZ);
 
 /*
- * The first CPU of each LLC domain. Follows every rebuild of the domains, by
- * hotplug or by cpuset partitions; CPUs without a domain count as their own.
+ * The first CPU of each LLC domain. Updated at every rebuild of the domains, by
+ * hotplug or by cpuset partitions. A CPU without an LLC domain counts as its own;
+ * a CPU without any sched domain, offline or isolated, is not in here.
  */
 static struct cpumask cosched_llcs;
 
@@ -185,22 +216,23 @@ struct cosched_cpu {
 	u32	runnable_sum;	/* decayed us times runnable tasks; 65535 tasks fit */
 	u16	util_sum;	/* decayed us in which a task of the cluster ran */
 	u16	nr_runnable;
-	u16	nr_idle_policy;	/* of these, SCHED_IDLE ones */
+	u16	nr_idle_policy;	/* of .nr_runnable, SCHED_IDLE tasks */
 	u16	events[COSCHED_NR_BATCHED];	/* not yet in cosched_cluster::events */
 };
 
 static_assert(sizeof(struct cosched_cpu) <= 32);
 static_assert(LOAD_AVG_MAX <= U16_MAX);
 
-/* What a remote wakeup writes is in one cache line. */
+/* All that a remote wakeup writes is in one cache line. */
 #define COSCHED_CPU_ALIGN	32
 
-/* Flush events[] when it has counted that many; half of what fits. */
+/* Flush an element of events[] when it has counted that many, half of what fits. */
 #define COSCHED_EVENT_BATCH	32768
 
 /*
- * Who asks how loaded a CPU is. One with nothing but tasks of the idle class is
- * idle to others, as it is for a wakeup without clusters, and busy to these.
+ * The kind of task for which the load of a CPU is asked. A CPU that has only
+ * tasks of the idle class is idle for a normal task, as it is in a wakeup
+ * without clusters, and busy for a task of the idle class.
  */
 enum cosched_asker {
 	COSCHED_ASKER_NORMAL,
@@ -208,13 +240,14 @@ enum cosched_asker {
 	COSCHED_NR_ASKERS,
 };
 
-/* Domains outside that are cheaper than home, by whether they are busy on average. */
+/* A domain outside is cheaper than home; on average it is not busy (calm), or it is busy. */
 #define COSCHED_CHEAPER_CALM	BIT(0)
 #define COSCHED_CHEAPER_BUSY	BIT(1)
 
 /*
- * For how long strays count as there that are not seen: where those at home have all CPUs for an
- * instant, and strays wait, the next one of these to wait would do so for a slice of a stray.
+ * For how long strays count as present after they were last seen. When tasks that are at home run
+ * on all CPUs of home for an instant, strays wait and are not seen. If they counted as gone, the
+ * next task at home that has to wait would wait for a slice of a stray.
  */
 #define COSCHED_STRAYS_KEPT	max(HZ / 64, 2)
 
@@ -222,85 +255,85 @@ struct cosched_home {
 	unsigned long	stamp[COSCHED_NR_ASKERS];	/* jiffies of .load */
 	unsigned long	load[COSCHED_NR_ASKERS];	/* sum of the CPUs' runnable averages */
 	unsigned long	outside_stamp[COSCHED_NR_ASKERS];	/* jiffies of .cheaper */
-	u8		cheaper[COSCHED_NR_ASKERS];	/* whether there are such domains */
-	unsigned long	strays;		/* jiffies when others' were last seen to compute here */
+	u8		cheaper[COSCHED_NR_ASKERS];	/* COSCHED_CHEAPER_* */
+	unsigned long	strays;		/* jiffies when strays were last seen to compute here */
 	unsigned int	nr;		/* CPUs in .mask, 0: there is no home */
-	unsigned int	nr_used;	/* of them, those that .load is of, at least 1 */
+	unsigned int	nr_used;	/* of these CPUs, how many .load sums; at least 1 */
 	unsigned long	mask[];
 };
 
-/* Whether those that run briefly leave home rather than wait there; times in jiffies. */
+/* Whether tasks that run briefly leave home rather than wait there. Times are in jiffies. */
 struct cosched_apart {
-	unsigned long	from;		/* they do since then, */
-	unsigned long	lasts;		/* for so long; 0: they do not */
+	unsigned long	from;		/* since when they leave */
+	unsigned long	lasts;		/* for how long from then on; 0: they do not leave */
 	unsigned long	next;		/* for how long the next time */
-	unsigned long	reviewed;	/* last */
-	unsigned int	nr_reviews;	/* since they gathered */
+	unsigned long	reviewed;	/* when the cluster was last reviewed */
+	unsigned int	nr_reviews;	/* since the tasks last gathered at home */
 };
 
 /* See "Bursts". */
 enum cosched_trial_phase {
 	COSCHED_TRIAL_NONE,
 	COSCHED_TRIAL_HOME,		/* how long do runs at home take? */
-	COSCHED_TRIAL_SETTLE,		/* the machine is home, and caches fill */
-	COSCHED_TRIAL_SPREAD,		/* how long do they take there? */
+	COSCHED_TRIAL_SETTLE,		/* all of the machine is home, and caches fill */
+	COSCHED_TRIAL_SPREAD,		/* how long do runs take then? */
 };
 
 struct cosched_trial {
-	unsigned long	from;		/* jiffies: the phase began, or the trial was over */
-	unsigned long	wait;		/* that long, before there may be another */
-	u32		run[2];		/* means at home and then, in us; 0: of too few */
+	unsigned long	from;		/* jiffies when the phase began, or the trial ended */
+	unsigned long	wait;		/* jiffies from then to the next trial, at least */
+	u32		run[2];		/* mean runs at home and then, in us; 0: not known */
 	u8		phase;
-	u8		found;		/* reviews in a row that would have one */
-	bool		passed;		/* the last one */
+	u8		found;		/* reviews in a row that call for a trial */
+	bool		passed;		/* whether the last trial passed */
 };
 
-/* How much longer than at home runs outside are taken to be at most; see cosched_cheaper(). */
+/* Runs outside count as at most so many times as long as at home; see cosched_cheaper(). */
 #define COSCHED_LONGER_MAX	(2 * SCHED_CAPACITY_SCALE)
 
-/* For how long they do at least, and at most. */
+/* How long a cluster is apart, at least and at most. */
 #define COSCHED_APART_MIN	(HZ / 4)
 #define COSCHED_APART_MAX	(4 * HZ)
 
-/* How long a phase of a trial takes, what there is between two of them, and how long one holds. */
+/* How long a phase of a trial takes, the pause between two trials, how long a verdict holds. */
 #define COSCHED_TRIAL_PHASE	max(HZ / 20, 1)
 #define COSCHED_TRIAL_MIN	HZ
 #define COSCHED_TRIAL_MAX	(64 * HZ)
 #define COSCHED_TRIAL_HOLDS	(HZ / 4)
 
 struct cosched_cluster {
-	struct cosched_home		*spare;		/* the home before, see above */
+	struct cosched_home		*spare;		/* the previous home, see above */
 	unsigned long			spare_gp;
-	atomic64_t			preferred_ns;	/* of homes before this one */
+	atomic64_t			preferred_ns;	/* with previous homes */
 	atomic64_t			outside_ns;
 	atomic64_t			events[COSCHED_NR_EVENTS];
 	struct rcu_head			rcu;
-	/* Forks and exits write the one, tasks that go to sleep the other. */
+	/* .ref is written by forks and exits, .runs by tasks that go to sleep. */
 	refcount_t			ref;
 	atomic64_t			runs[2];	/* COSCHED_RUNS_ONE(): at home, outside */
 
-	/* What each wakeup reads, and few write: not in one cache line with the above. */
+	/* Read by each wakeup and rarely written: not in one cache line with the above. */
 	struct cosched_home __rcu	*home ____cacheline_aligned_in_smp;
 	struct cosched_cpu __percpu	*cpu;
 	u32				weights;	/* preferred << 16 | allowed */
-	u16				dear;		/* runs outside by those at home, squared */
-	u8				overruns;	/* reviews in a row that found it to */
-	u8				talks;		/* by such a wakeup, less those by others */
-	u8				bursts;		/* likewise, its tasks to come in bursts */
-	bool				full;		/* likewise: others need all other CPUs */
+	u16				dear;		/* (run outside / run at home)^2 */
+	u8				overruns;	/* reviews in a row that found an overrun */
+	u8				talks;		/* reviews by own wakeups, less others */
+	u8				bursts;		/* reviews in a row that found bursts */
+	bool				full;		/* whether others need all other CPUs */
 	struct cosched_apart		apart;
 	struct cosched_trial		trial;
-	unsigned long			reviewing;	/* bit 0: somebody does */
-	unsigned long			asked;		/* jiffies, when the demand was, */
-	unsigned long			queue_seen;	/* a long queue at home, */
-	unsigned long			queue_reviewed;	/* and it was reviewed for that */
+	unsigned long			reviewing;	/* bit 0: a review is in progress */
+	unsigned long			asked;		/* jiffies when demand was asked for */
+	unsigned long			queue_seen;	/* when a long queue at home was seen */
+	unsigned long			queue_reviewed;	/* and when it caused a review */
 	u64				cgroup_id;
-	unsigned long			active[];	/* CPUs that may have load of it */
+	unsigned long			active[];	/* CPUs that may have load of the cluster */
 };
 
 /*
- * @val * y^n with y^32 = 1/2, as in pelt.c. Those there are inlined where ticks
- * and wakeups need them; sharing them costs every tick 17 instructions.
+ * @val * y^n with y^32 = 1/2, as in pelt.c. The functions there are inlined where
+ * ticks and wakeups need them; sharing them would cost every tick 17 instructions.
  */
 static u64 decay_load(u64 val, u64 n)
 {
@@ -315,7 +348,7 @@ static inline struct cpumask *home_mask(struct cosched_home *home)
 	return to_cpumask(home->mask);
 }
 
-/* The loads of @home have to be summed up when somebody asks next. */
+/* Forget what is cached of @home: the next caller that needs its load sums it up again. */
 static void cosched_home_expire(struct cosched_home *home)
 {
 	int i;
@@ -338,10 +371,10 @@ static struct cosched_home *cosched_home_alloc(void)
 }
 
 /**
- * cosched_cluster_alloc() - Make a cluster that has no home yet.
+ * cosched_cluster_alloc() - Create a cluster that has no home yet.
  * @cgroup_id: id of the cgroup, for tracing
  *
- * Return: the cluster with one reference, or NULL where there is no memory.
+ * Return: the cluster with one reference, or NULL if there is no memory.
  */
 struct cosched_cluster *cosched_cluster_alloc(u64 cgroup_id)
 {
@@ -413,13 +446,13 @@ const struct cpumask *cosched_cluster_home(struct cosched_cluster *cl)
 	return home_mask(rcu_dereference_protected(cl->home, true));
 }
 
-/* When the buffer for the next home is free, for cond_synchronize_rcu(). */
+/* The grace period after which the buffer for the next home is free, for cond_synchronize_rcu(). */
 unsigned long cosched_cluster_gp(struct cosched_cluster *cl)
 {
 	return cl->spare_gp;
 }
 
-/* Settle the time run on @cpu, which was home (or not) until now. */
+/* Add the time run on @cpu to a total: that at home if @cpu was home until now, @preferred. */
 static void cosched_fold_exec(struct cosched_cluster *cl, int cpu, bool preferred)
 {
 	struct cosched_cpu *cc = per_cpu_ptr(cl->cpu, cpu);
@@ -437,10 +470,10 @@ static void cosched_fold_exec(struct cosched_cluster *cl, int cpu, bool preferre
  * @cl: the cluster
  * @mask: its home from now on, online CPUs only; may be empty
  *
- * The caller holds cosched_mutex. May wait for a grace period where the home
- * changed just before. Never fails.
+ * The caller holds cosched_mutex. May wait for a grace period if the home changed
+ * just before. Never fails.
  *
- * Return: whether it differs from the home before.
+ * Return: whether the new home differs from the previous one.
  */
 bool cosched_cluster_set_home(struct cosched_cluster *cl, const struct cpumask *mask)
 {
@@ -475,14 +508,14 @@ bool cosched_cluster_set_home(struct cosched_cluster *cl, const struct cpumask *
  * Load of a cluster
  */
 
-/* Decayed microseconds of the stretch [@from, @to), both in units of 1024 ns. */
+/* Decayed microseconds of the time span [@from, @to), both in units of 1024 ns. */
 static u32 cosched_contrib(u64 from, u64 to)
 {
 	u64 periods = (to >> 10) - (from >> 10);
 
 	if (!periods)
 		return to - from;
-	/* The first period, the whole ones between, the current one. */
+	/* The first period, the whole periods in between, the current period. */
 	return decay_load(1024 - (from & 1023), periods) +
 	       LOAD_AVG_MAX - decay_load(LOAD_AVG_MAX, periods) - 1024 +
 	       (to & 1023);
@@ -508,7 +541,7 @@ static void cosched_advance(struct cosched_cpu *cc, u64 now)
 
 static void cosched_load_avg(const struct cosched_cpu *cc, struct cosched_load *load)
 {
-	/* What a task that always ran would have, as get_pelt_divider(). */
+	/* The sum that a task that always ran would have, as get_pelt_divider(). */
 	u32 divider = LOAD_AVG_MAX - 1024 + ((cc->last >> 10) & 1023);
 
 	load->util = min_t(u64, SCHED_CAPACITY_SCALE,
@@ -517,8 +550,8 @@ static void cosched_load_avg(const struct cosched_cpu *cc, struct cosched_load *
 }
 
 /*
- * What @p has run in all, up to @now. Where it runs, sum_exec_runtime has the time
- * up to exec_start; the next update_curr() makes up for the rest.
+ * The total time that @p has run, up to @now. While @p runs, sum_exec_runtime has the
+ * time up to exec_start only; the next update_curr() adds the rest.
  */
 static u64 cosched_sum_exec(struct rq *rq, struct task_struct *p, u64 now)
 {
@@ -529,7 +562,7 @@ static u64 cosched_sum_exec(struct rq *rq, struct task_struct *p, u64 now)
 	return sum;
 }
 
-/* A task ran for @delta until @now. Clocks that go backwards do not make it more than all. */
+/* A task ran for @delta until @now. The sum is limited in case clocks go backwards. */
 static void cosched_add_util(struct cosched_cpu *cc, u64 now, u64 delta)
 {
 	u32 sum = cc->util_sum + cosched_contrib((now - delta) >> 10, now >> 10);
@@ -537,7 +570,7 @@ static void cosched_add_util(struct cosched_cpu *cc, u64 now, u64 delta)
 	cc->util_sum = min_t(u32, sum, LOAD_AVG_MAX);
 }
 
-/* Charge what @p ran since it was last charged, until now, to its cluster. */
+/* Charge the cluster of @p for the time that @p ran since the last charge. */
 static void cosched_charge(struct rq *rq, struct task_struct *p, struct cosched_cpu *cc)
 {
 	u64 now = rq_clock_task(rq), sum = cosched_sum_exec(rq, p, now);
@@ -555,10 +588,11 @@ static bool cosched_counts(struct task_struct *p)
 }
 
 /*
- * How long a task runs between two sleeps, a mean that forgets half in 22 wakeups,
- * in units of 1024 ns. Who runs longer than the maximum is not told apart, and who
- * never slept is taken to. That is soon forgotten: run K of the first ones counts for
- * 2 / (K + 2), so that 2 / ((K + 1) * (K + 2)) is left of the maximum then.
+ * How long a task runs between two sleeps, in units of 1024 ns: a mean that forgets
+ * half in 22 wakeups. Runs longer than the maximum are not told apart. A task that has
+ * never slept is taken to run for the maximum. That is soon forgotten: run K of the
+ * first runs counts for 2 / (K + 2), so that 2 / ((K + 1) * (K + 2)) of the maximum is
+ * left after it.
  */
 #define COSCHED_RUN_MAX		((u32)(8 * NSEC_PER_MSEC >> 10))
 #define COSCHED_MEAN_RUNS	62U
@@ -571,9 +605,9 @@ static u32 cosched_mean_run(u32 mean, u32 run, unsigned int nr)
 }
 
 /*
- * Does @p run for much less than what a move costs it, for which task_hot() has a
- * figure? Half of that tells those whose locks put them to sleep all the time from
- * those that compute and meet one now and then.
+ * Does @p run for much less time than a move costs it? task_hot() has a figure for that
+ * cost. Half of it separates tasks that locks put to sleep all the time from tasks that
+ * compute and sleep on a lock now and then.
  */
 static bool cosched_runs_briefly(struct task_struct *p)
 {
@@ -585,35 +619,35 @@ static void cosched_set_run(struct task_struct *p, u32 run)
 	bool brief = (u64)run << 10 < sysctl_sched_migration_cost / 2;
 
 	p->cosched_run = run;
-	/* Read by whoever wakes @p: written only if it changed. */
+	/* Each waker of @p reads this, so write it only if it changed. */
 	if (p->cosched_brief != brief)
 		WRITE_ONCE(p->cosched_brief, brief);
 }
 
 /*
- * Has @p, which may run anywhere, run for so long since it slept that there is no end to wait for?
- * As of the last tick.
+ * Has @p, which may run on any CPU, run for so long since it last slept that the end of its run is
+ * not worth waiting for? As of the last tick.
  */
 static bool cosched_runs_on(struct task_struct *p)
 {
-	/* data_race(): a torn read is a wrong guess, once. */
+	/* data_race(): a torn read makes one guess wrong. */
 	u32 now = data_race(p->cosched_charged) >> 10;
 
 	return now - READ_ONCE(p->cosched_slept) > COSCHED_RUN_MAX / 2;
 }
 
-/* How often a cluster is reviewed, in jiffies, and how often before the first verdict. */
+/* Jiffies between two reviews of a cluster, and the number of reviews before the first verdict. */
 #define COSCHED_REVIEW_INTERVAL	max(HZ / 128, 1)
 #define COSCHED_REVIEWS		4
-/* Before they are apart again. */
+/* The same before a cluster is apart again. */
 #define COSCHED_REVIEWS_AGAIN	(COSCHED_REVIEWS / 2)
-/* From how many runs, at home and outside, a mean is taken. */
+/* A mean is taken from at least so many runs, at home and outside each. */
 #define COSCHED_REVIEW_RUNS	12
 
-/* Of brief runs at home one in so many. */
+/* One in so many brief runs at home is sampled. */
 #define COSCHED_RUNS_SAMPLED	8
 
-/* Runs: their number and, above it, their sum in us, which change together. */
+/* Runs: their number in the low bits and their sum in us above it, which change together. */
 #define COSCHED_RUNS_SHIFT	24
 #define COSCHED_RUNS_ONE(us)	((u64)(us) << COSCHED_RUNS_SHIFT | 1)
 #define COSCHED_RUNS_SUM(runs)	((u64)(runs) >> COSCHED_RUNS_SHIFT)
@@ -625,38 +659,44 @@ static bool cosched_apart(struct cosched_cluster *cl)
 	return jiffies - READ_ONCE(cl->apart.from) < READ_ONCE(cl->apart.lasts);
 }
 
-/* Was @cl reviewed lately, so that what was found holds? */
+/* Was @cl reviewed so recently that the findings still hold? */
 static bool cosched_reviewed(struct cosched_cluster *cl)
 {
 	return jiffies - READ_ONCE(cl->apart.reviewed) <=
 	       COSCHED_REVIEWS * COSCHED_REVIEW_INTERVAL;
 }
 
-/* See "Bursts". They do after that many reviews in a row, of so many runs at home and outside. */
+/*
+ * See "Bursts". Tasks come in bursts once that many reviews in a row found it, each from at least
+ * so many runs at home and outside.
+ */
 #define COSCHED_BURSTS_REVIEWS	3
 #define COSCHED_BURSTS_RUNS	(COSCHED_REVIEW_RUNS / 2)
 
-/* See "Overrun". It does after that many reviews in a row, and still after one that misses it. */
+/*
+ * See "Overrun". A cluster overruns the machine once that many reviews in a row found it. After one
+ * more, a single review that does not find it changes nothing: see cosched_count_overruns().
+ */
 #define COSCHED_OVERRUN_REVIEWS	2
 #define COSCHED_OVERRUN_MAX	(COSCHED_OVERRUN_REVIEWS + 1)
-/* From so many more that are by one of it that wakes another than by others on, they talk. */
+/* Tasks talk if so many more reviews are by a wakeup from their own cluster than by others. */
 #define COSCHED_TALKS		COSCHED_OVERRUN_REVIEWS
 #define COSCHED_TALKS_MAX	(COSCHED_TALKS + 1)
 
-/* Did it when it was last reviewed, not long ago? */
+/* Did @cl overrun the machine when it was last reviewed, not long ago? */
 static bool cosched_overruns(struct cosched_cluster *cl)
 {
 	return READ_ONCE(cl->overruns) >= COSCHED_OVERRUN_REVIEWS && cosched_reviewed(cl);
 }
 
-/* Is all of the machine its home: does it overrun that, or in a trial? */
+/* Is all of the machine the home of @cl, because it overruns the machine or in a trial? */
 static bool cosched_everywhere(struct cosched_cluster *cl)
 {
 	return cosched_overruns(cl) || (READ_ONCE(cl->trial.phase) >= COSCHED_TRIAL_SETTLE &&
 					cosched_reviewed(cl));
 }
 
-/* Does it overrun the machine with tasks that wake each other, to be moved as without a home? */
+/* Does @cl overrun the machine with tasks that wake each other? They move as without a home. */
 static bool cosched_hands_off(struct cosched_cluster *cl)
 {
 	return READ_ONCE(cl->talks) >= COSCHED_TALKS && cosched_overruns(cl);
@@ -669,11 +709,11 @@ static bool cosched_full(struct cosched_cluster *cl)
 }
 
 /*
- * @p ran for @run us and goes to sleep. Of interest only where home is so busy, or full at
- * times, that the cluster is reviewed: of those that run briefly, and where the machine is full of
- * all whose runs have an end. Of brief ones at home, of which there are many, not all are needed.
- * Where the cluster is apart, or overruns the machine, no mean decides anything. In a trial all
- * are needed.
+ * @p ran for @run us and goes to sleep. Runs matter only while the cluster is reviewed, because its
+ * home is busy, or full at times. They are sampled from tasks that run briefly and, if the machine
+ * is full, from all tasks whose runs have an end, within COSCHED_RUN_MAX / 2 on average. Brief
+ * runs at home are many: not all of them are needed, except in a trial. While the cluster is apart,
+ * or overruns the machine, no mean decides anything.
  */
 static void cosched_sample_run(struct task_struct *p, u32 run)
 {
@@ -688,14 +728,14 @@ static void cosched_sample_run(struct task_struct *p, u32 run)
 	brief = cosched_runs_briefly(p);
 	if (!brief && !(cosched_full(cl) && p->cosched_run <= COSCHED_RUN_MAX / 2))
 		return;
-	/* With interrupts off. */
+	/* Interrupts are off, which makes this an RCU read section. */
 	home = rcu_dereference_sched(cl->home);
 	outside = trial >= COSCHED_TRIAL_SETTLE || !cpumask_test_cpu(task_cpu(p), home_mask(home));
 	if (outside || trial || !brief || p->cosched_slept % COSCHED_RUNS_SAMPLED == 0)
 		atomic64_add(COSCHED_RUNS_ONE(min(run, COSCHED_RUN_MAX)), &cl->runs[outside]);
 }
 
-/* @p goes to sleep, charged for all it ran. */
+/* @p goes to sleep, and has been charged for all the time it ran. */
 static void cosched_update_run(struct task_struct *p)
 {
 	u32 now = p->cosched_charged >> 10, run = now - p->cosched_slept;
@@ -707,8 +747,9 @@ static void cosched_update_run(struct task_struct *p)
 }
 
 /*
- * For who looks at the load of a cluster on all CPUs. cosched_cluster_demand() does
- * without lock and may clear what is set here at the same time, until the next tick.
+ * Mark @cpu for functions that look at the load of a cluster on all CPUs. One of them,
+ * cosched_cluster_demand(), does so without a lock and may clear the bit just when it is
+ * set here. The next tick sets it again.
  */
 static void cosched_mark_active(struct cosched_cluster *cl, int cpu)
 {
@@ -716,7 +757,7 @@ static void cosched_mark_active(struct cosched_cluster *cl, int cpu)
 		cpumask_set_cpu(cpu, to_cpumask(cl->active));
 }
 
-/* The home that placement goes by. */
+/* The CPUs that placement takes for the home of @cl. */
 static const struct cpumask *cosched_home_span(struct cosched_cluster *cl,
 					       struct cosched_home *home)
 {
@@ -724,8 +765,8 @@ static const struct cpumask *cosched_home_span(struct cosched_cluster *cl,
 }
 
 /*
- * Is @p, running on @cpu, a stray there, and not soon gone? Not where it is realtime for now: then
- * nobody goes before it. In an RCU read section.
+ * Is @p, which runs on @cpu, a stray there that will not be gone soon? Not if it is realtime for
+ * now: then no fair task goes before it. Called in an RCU read section.
  */
 static bool cosched_long_stray(struct task_struct *p, int cpu)
 {
@@ -736,16 +777,17 @@ static bool cosched_long_stray(struct task_struct *p, int cpu)
 	       READ_ONCE(p->sched_class) == &fair_sched_class && cosched_runs_on(p);
 }
 
-/* Do strays compute at @home? */
+/* Have strays been seen to compute at @home lately? */
 static bool cosched_home_strays(struct cosched_home *home)
 {
 	return jiffies - READ_ONCE(home->strays) <= COSCHED_STRAYS_KEPT;
 }
 
 /*
- * Does @p, new on @rq, go before those that are not at home there? If it runs briefly and is.
- * Return: 2 if it goes before a stray that computes, which runs there; 1 if it goes before strays
- * that wait, after the running one of its own; else 0.
+ * Does @p, new on @rq, go before tasks that are not at home there? It does if it runs briefly and
+ * is at home there.
+ * Return: 2 if it goes before the running task, a stray that computes; 1 if it goes before strays
+ * that wait, after the running task, which is of its own cluster; else 0.
  */
 static int cosched_goes_first(struct rq *rq, struct task_struct *p)
 {
@@ -772,8 +814,8 @@ out:
 }
 
 /*
- * See cosched_preempts_stray(). Without the run queue's lock: @cpu may have switched when @p is
- * enqueued. While no strays compute at home, nothing of @cpu is looked at.
+ * See cosched_preempts_stray(). Called without the run queue's lock: @cpu may have switched to
+ * another task by the time @p is enqueued. If no strays compute at home, nothing of @cpu is read.
  */
 bool __cosched_preempts_stray(struct task_struct *p, int cpu)
 {
@@ -784,9 +826,10 @@ bool __cosched_preempts_stray(struct task_struct *p, int cpu)
 }
 
 /*
- * May those of a cluster run ahead of their shares here? Where they used less than half of the CPU,
- * strays had more, and soon will again. Where they use up their share, a stray that they had kept
- * waiting would be eligible alone, for a slice each time: it had 48 % of a CPU beside four.
+ * May tasks of a cluster run ahead of their shares here? If they used less than half of the CPU,
+ * strays had more of it, and soon will again. If they use up their share, a stray that they kept
+ * waiting would be the only eligible task, for a slice each time: beside four such tasks, a stray
+ * had 48 % of a CPU.
  */
 static bool cosched_leaves_room(const struct cosched_cpu *cc)
 {
@@ -803,12 +846,12 @@ void __cosched_enqueue(struct rq *rq, struct task_struct *p)
 		return;
 	cosched_advance(cc, rq_clock_task(rq));
 	cc->nr_runnable++;
-	/* A change of policy takes the task off the queue and back. */
+	/* A change of policy dequeues the task and enqueues it again. */
 	cc->nr_idle_policy += task_has_idle_policy(p);
 	cosched_mark_active(p->cosched, cpu_of(rq));
 	p->cosched_queued = true;
 
-	/* Here, and not where wakeups preempt, so that those of no cluster need not ask. */
+	/* Here, and not where wakeups preempt, so that tasks of no cluster need not ask. */
 	first = cosched_goes_first(rq, p);
 	if (first)
 		cosched_put_first(rq, p, first > 1, cosched_leaves_room(cc));
@@ -831,7 +874,7 @@ void __cosched_dequeue(struct rq *rq, struct task_struct *p)
 		cosched_update_run(p);
 }
 
-/* The task clock of @rq as of now; it stands still while the CPU idles. */
+/* The task clock of @rq as of now. The clock itself stands still while the CPU idles. */
 static u64 cosched_clock_now(struct rq *rq)
 {
 	s64 age = sched_clock_cpu(cpu_of(rq)) - READ_ONCE(rq->clock);
@@ -839,10 +882,10 @@ static u64 cosched_clock_now(struct rq *rq)
 	return READ_ONCE(rq->clock_task) + max_t(s64, age, 0);
 }
 
-/* Without lock: in the middle of an update, what that adds may be missing. */
+/* Reads without a lock: in the middle of an update, what the update adds may be missing. */
 static struct cosched_cpu cosched_peek(struct cosched_cluster *cl, int cpu)
 {
-	/* data_race(): a torn snapshot is a wrong summand of a mean, once. */
+	/* data_race(): a torn snapshot makes one summand of one mean wrong. */
 	struct cosched_cpu snap = data_race(*per_cpu_ptr(cl->cpu, cpu));
 
 	cosched_advance(&snap, cosched_clock_now(cpu_rq(cpu)));
@@ -868,12 +911,12 @@ void cosched_cluster_load(struct cosched_cluster *cl, int cpu, struct cosched_lo
 	if (!cpumask_test_cpu(cpu, active))
 		return;
 
-	/* The fields belong together: statistics may wait for the lock. */
+	/* The fields have to be consistent, and statistics may wait for the lock. */
 	rq_lock_irqsave(rq, &rf);
 	now = cosched_clock_now(rq);
 	snap = *cc;
 	cosched_advance(&snap, now);
-	/* What the running task has not been charged for yet. */
+	/* Add the time that the running task has not been charged for yet. */
 	curr = rcu_dereference_protected(rq->curr, true);
 	if (curr->cosched == cl && curr->cosched_queued) {
 		u64 delta = cosched_sum_exec(rq, curr, now) - curr->cosched_charged;
@@ -902,9 +945,9 @@ static void cosched_count(struct cosched_cluster *cl, enum cosched_event event)
 }
 
 /**
- * cosched_cluster_stat() - What happened to a cluster since it was made.
+ * cosched_cluster_stat() - Statistics of a cluster since it was created.
  * @cl: the cluster
- * @stat: where to add it to
+ * @stat: where to add them to
  *
  * The caller holds cosched_mutex, so that the home does not change meanwhile.
  */
@@ -944,19 +987,20 @@ void cosched_cluster_stat(struct cosched_cluster *cl, struct cosched_stat *stat)
  * Load of domains, and rule 4
  */
 
-/* Tasks on @rq, without those that sleep but are not dequeued yet, see cfs_h_nr_delayed(). */
+/* Number of tasks on @rq, without those that sleep with delayed dequeue: cfs_h_nr_delayed(). */
 static unsigned int cosched_nr_queued(struct rq *rq)
 {
 	int nr = READ_ONCE(rq->nr_running);
 
-	/* Without lock, one of these may be newer than the others. */
+	/* Read without a lock, one of these counters may be newer than the others. */
 	nr -= READ_ONCE(rq->cfs.h_nr_queued) - READ_ONCE(rq->cfs.h_nr_runnable);
 	return max(nr, 0);
 }
 
 /*
- * As sched_idle_cpu(), which reads another line first: few CPUs have any of the idle class. Nor is
- * there one on the way to @cpu, as in idle_cpu(): those that are woken in a row get a CPU each.
+ * As sched_idle_cpu(), but first asks whether @cpu has any tasks of the idle class, as few CPUs do:
+ * sched_idle_cpu() reads another cache line first. Also, no task may be on the way to @cpu, as in
+ * idle_cpu(), so that tasks that are woken in a row get a CPU each.
  */
 static bool cosched_only_idle_class(int cpu)
 {
@@ -965,9 +1009,9 @@ static bool cosched_only_idle_class(int cpu)
 }
 
 /*
- * An average of @rq's fair class as it would be, the CPU being idle, had it been
- * decayed until now. Ticks of an idle CPU move the clocks but not the averages,
- * so the age is that of the averages, as in migrate_se_pelt_lag().
+ * @avg, an average of @rq's fair class, decayed until now if the CPU is idle.
+ * Ticks of an idle CPU advance the clocks but not the averages, so the time to
+ * decay for is the age of the averages, as in migrate_se_pelt_lag().
  */
 static unsigned long cosched_decay_idle(struct rq *rq, unsigned long avg)
 {
@@ -975,7 +1019,7 @@ static unsigned long cosched_decay_idle(struct rq *rq, unsigned long avg)
 	u64 now;
 	s64 age;
 
-	/* The caller looked at the line of h_nr_queued; that of nr_running is one more. */
+	/* The caller has read the cache line of h_nr_queued. nr_running is in another one. */
 	if (!avg || READ_ONCE(cfs_rq->h_nr_queued) || READ_ONCE(rq->nr_running))
 		return avg;
 	now = u64_u32_load(rq->clock_pelt_idle);
@@ -988,8 +1032,9 @@ static unsigned long cosched_decay_idle(struct rq *rq, unsigned long avg)
 }
 
 /*
- * Would what ran on @cpu lately, *@util now, leave it with capacity to spare? Where
- * nothing but SCHED_IDLE tasks run, it was they: they take what nobody else wants.
+ * Does the recent utilisation of @cpu, stored in *@util, leave capacity to spare? If
+ * @cpu has only tasks of the idle class, the utilisation is taken to be theirs, and
+ * counts as 0: they take what no other task wants.
  */
 static bool cosched_cpu_quiet(int cpu, unsigned long *util)
 {
@@ -1003,7 +1048,7 @@ static bool cosched_cpu_quiet(int cpu, unsigned long *util)
 	return fits_capacity(*util, rq->cpu_capacity);
 }
 
-/* By policy, or by a cgroup with cpu.idle that @p is in, however deep. */
+/* @p is of the idle class by its policy, or by any cgroup above it that has cpu.idle set. */
 static enum cosched_asker cosched_asker(struct task_struct *p)
 {
 #ifdef CONFIG_FAIR_GROUP_SCHED
@@ -1026,7 +1071,7 @@ static unsigned long cosched_cpu_load(int cpu, enum cosched_asker asker)
 	return cosched_decay_idle(rq, READ_ONCE(rq->cfs.avg.runnable_avg));
 }
 
-/* The sum over the CPUs of @span, @except some and those of no sched domain; *@nr are left. */
+/* Load of the *@nr CPUs of @span that are not in @except and have a sched domain, summed. */
 static unsigned long cosched_sum_load(const struct cpumask *span, const struct cpumask *except,
 				      enum cosched_asker asker, unsigned int *nr)
 {
@@ -1044,7 +1089,7 @@ static unsigned long cosched_sum_load(const struct cpumask *span, const struct c
 	return sum;
 }
 
-/* Does one run on any CPU of @home? */
+/* Does a stray that computes run on any CPU of @home? */
 static bool cosched_has_long_strays(struct cosched_home *home)
 {
 	int cpu;
@@ -1057,12 +1102,12 @@ static bool cosched_has_long_strays(struct cosched_home *home)
 }
 
 /*
- * The least load that a CPU of home counts with: what a busy one has after 6 ms.
- * Who compares found home full, which its average may not know yet.
+ * The least load that a CPU of home counts with: what a busy CPU has after 6 ms. A
+ * caller that compares has found home full, which the average may not show yet.
  */
 #define COSCHED_HOME_LOAD_MIN	(SCHED_CAPACITY_SCALE / 8)
 
-/* *@nr: the CPUs of @home that have it, of which there is taken to be one. */
+/* The load of @home, summed over *@nr of its CPUs, see cosched_sum_load(); *@nr is at least 1. */
 static unsigned long cosched_home_load(struct cosched_home *home, enum cosched_asker asker,
 				       unsigned int *nr)
 {
@@ -1080,7 +1125,7 @@ static unsigned long cosched_home_load(struct cosched_home *home, enum cosched_a
 	return READ_ONCE(home->load[asker]);
 }
 
-/* The CPUs of @cpu's LLC domain; only itself where it has none. */
+/* The CPUs of @cpu's LLC domain; only @cpu if it has none. */
 static const struct cpumask *cosched_llc_span(int cpu)
 {
 	struct sched_domain *sd = rcu_dereference(per_cpu(sd_llc, cpu));
@@ -1089,8 +1134,9 @@ static const struct cpumask *cosched_llc_span(int cpu)
 }
 
 /*
- * Sum over the CPUs of @cpu's LLC domain outside of @home; *@nr of them. Remembered for
- * a tick where many ask for the same: what the idle class asks for is not.
+ * The load of the *@nr CPUs of @cpu's LLC domain that are outside of @home, summed. It is
+ * cached for a jiffy if many ask for the same sum: not if @home has CPUs in the domain,
+ * nor for the idle class.
  */
 static unsigned long cosched_outside_load(int cpu, struct cosched_home *home,
 					  enum cosched_asker asker, unsigned int *nr)
@@ -1115,9 +1161,9 @@ static unsigned long cosched_outside_load(int cpu, struct cosched_home *home,
 
 /*
  * Rule 4. Loads are sums over a number of CPUs; the means are compared by
- * multiplying crosswise. Fits: weights are below 2^14, sums below 2^34 even
- * for 4096 CPUs with 4096 tasks each, and at most four times that where leaving is dear,
- * numbers of CPUs below 2^13.
+ * multiplying crosswise. The products fit: weights are below 2^14, numbers of
+ * CPUs below 2^13, and sums below 2^34 even for 4096 CPUs with 4096 tasks each,
+ * or at most four times that if leaving is dear.
  */
 static bool cosched_cheaper(u32 weights, unsigned long home_load, unsigned int home_nr,
 			    u64 load, unsigned int nr)
@@ -1127,8 +1173,8 @@ static bool cosched_cheaper(u32 weights, unsigned long home_load, unsigned int h
 }
 
 /*
- * Is @home, with @more load than it has, dearer for its cluster than @nr CPUs elsewhere with
- * @load together?
+ * With @more load added, is @home dearer for its cluster than @nr CPUs elsewhere that have @load
+ * together?
  */
 static bool cosched_home_dearer(struct cosched_cluster *cl, struct cosched_home *home,
 				enum cosched_asker asker, unsigned long more,
@@ -1151,16 +1197,16 @@ static bool cosched_llc_cheaper(struct cosched_cluster *cl, struct cosched_home 
 	return *nr && cosched_home_dearer(cl, home, asker, 0, *load, *nr);
 }
 
-/* Are @nr CPUs with @load together busy on average? */
+/* Are @nr CPUs that have @load together busy on average? */
 static bool cosched_busy(unsigned long load, unsigned int nr)
 {
 	return !fits_capacity((u64)load, (u64)nr << SCHED_CAPACITY_SHIFT);
 }
 
 /*
- * Is no domain outside of @home cheaper, or, @calm, none that is not busy on average? Of all
- * domains, so that a partition may have fewer, and as of the first who asked in a jiffy: who finds
- * home full need not look at each of them to stay.
+ * Is no domain outside of @home cheaper or, if @calm, no domain that is not busy on average? The
+ * first caller in a jiffy looks at all domains, although a cpuset partition may have fewer. So a
+ * task that finds home full need not look at each domain to stay.
  */
 static bool cosched_none_cheaper(struct cosched_cluster *cl, struct cosched_home *home,
 				 enum cosched_asker asker, bool calm)
