@@ -1233,43 +1233,43 @@ static bool cosched_none_cheaper(struct cosched_cluster *cl, struct cosched_home
  * Wakeup, fork and exec
  */
 
-/* The best CPUs seen so far. */
+/* The best CPUs that a scan has found so far. */
 struct cosched_scan {
 	int		idle;		/* an idle CPU, or -1 */
-	int		rank;		/* how near and how idle that is */
-	int		enough;		/* no other here ranks higher */
-	const struct cpumask *within;	/* none but these, where not NULL */
+	int		rank;		/* its rank: how near and how idle it is */
+	int		enough;		/* a CPU of this rank ends the scan */
+	const struct cpumask *within;	/* if not NULL, only these CPUs */
 	unsigned int	nr_scanned;
-	unsigned int	limit;		/* not more than that */
-	unsigned int	looks;		/* idle means durably so, and for that many looks */
-	/* By cosched_scan_queues(): */
+	unsigned int	limit;		/* the most CPUs to scan */
+	unsigned int	looks;		/* not 0: only durably idle CPUs, for so many looks */
+	/* Set by cosched_scan_queues(): */
 	int		queue;		/* the CPU with the shortest queue, or -1 */
-	unsigned int	nr_queued;	/* tasks there; of .host, twice while a stray runs */
+	unsigned int	nr_queued;	/* tasks; with .host its own, twice if another's runs */
 	unsigned long	load;		/* and its runnable average */
 	unsigned int	nr_queues;
-	/* It goes before strays here: a CPU that only one uses is of interest, too, */
+	/* If set, its tasks go before strays here: also find a CPU used only by a stray, */
 	struct cosched_cluster *host;
-	int		stray;		/* and this is one, or -1 */
+	int		stray;		/* which is this one, or -1 */
 };
 
 #define COSCHED_SCAN_INIT	\
 	{ .idle = -1, .rank = -1, .enough = COSCHED_RANK_BEST, .queue = -1, .limit = UINT_MAX, \
 	  .stray = -1 }
 
-/* Rank of an idle CPU: below the same LLC, its core idle, below the same L2. */
+/* Rank of an idle CPU, the sum of: shares the LLC; its core is idle; shares the L2. */
 #define COSCHED_RANK_LLC	BIT(2)
 #define COSCHED_RANK_CORE	BIT(1)
 #define COSCHED_RANK_L2		BIT(0)
 #define COSCHED_RANK_BEST	(COSCHED_RANK_LLC | COSCHED_RANK_CORE | COSCHED_RANK_L2)
 
-/* May @p run on @cpu at all, as far as placement by the kernel goes? */
+/* May the kernel place @p on @cpu at all? */
 static bool cosched_cpu_allowed(struct task_struct *p, int cpu)
 {
 	return cpumask_test_cpu(cpu, p->cpus_ptr) && cpu_active(cpu) &&
 	       rcu_access_pointer(cpu_rq(cpu)->sd);
 }
 
-/* The first CPU of @span where it may, nr_cpu_ids if there is none. */
+/* The first CPU of @span where @p may be placed, nr_cpu_ids if there is none. */
 static int cosched_any_allowed(struct task_struct *p, const struct cpumask *span)
 {
 	int cpu;
@@ -1281,7 +1281,7 @@ static int cosched_any_allowed(struct task_struct *p, const struct cpumask *span
 	return nr_cpu_ids;
 }
 
-/* Has @cpu the capacity for @p, and its core nothing that must not run beside it? */
+/* Does @cpu have the capacity for @p, and its core run nothing that must not run beside @p? */
 static bool cosched_cpu_suits(struct task_struct *p, int cpu)
 {
 	if (sched_asym_cpucap_active() && !cosched_task_fits(p, cpu))
@@ -1290,8 +1290,9 @@ static bool cosched_cpu_suits(struct task_struct *p, int cpu)
 }
 
 /*
- * Does @cpu run something, and has nothing of the idle class? A wakeup asks that of each CPU of a
- * full home, in vain, and under a lock that others spin for: it takes two lines and no call.
+ * Does @cpu run a task, and have none of the idle class? A wakeup asks this about each CPU of a
+ * full home, where the answer is always yes, and under a lock that others spin for. So this reads
+ * only two cache lines and calls no function.
  */
 static __always_inline bool cosched_cpu_taken(int cpu)
 {
@@ -1311,22 +1312,22 @@ static bool cosched_cpu_idle(struct task_struct *p, int cpu)
 }
 
 /*
- * A running task looks for a better CPU that often. Short against the 32 ms in
- * which averages halve, long against what a look costs.
+ * How often a running task looks for a better CPU. Short compared with the 32 ms in which averages
+ * halve, long compared with what a look costs.
  */
 #define COSCHED_LOOK_INTERVAL		msecs_to_jiffies(4)
 
 /*
- * For so many times as long a CPU has idled that nobody needs, whatever else weights say of
- * its domain; times the ratio of the weights.
+ * A CPU that has been idle for this many look intervals, times the ratio of the weights, is not
+ * needed by any task, whatever the weights say about its domain.
  */
 #define COSCHED_LOOKS_UNUSED		4
 
-/* Has @cpu been idle for as long as a running task takes for that many looks? */
+/* Has @cpu been idle for @looks look intervals of a running task? */
 static bool cosched_idle_for(int cpu, unsigned int looks)
 {
 	u64 since = READ_ONCE(cpu_rq(cpu)->idle_stamp);
-	/* Negative where its clock is behind, which went idle this moment. */
+	/* Negative if @cpu went idle just now and the clock read here is behind. */
 	s64 idle = sched_clock_cpu(cpu) - since;
 
 	return since && idle >= (s64)jiffies_to_nsecs(looks * COSCHED_LOOK_INTERVAL);
@@ -1340,14 +1341,13 @@ static unsigned int cosched_looks_unused(struct cosched_cluster *cl)
 }
 
 /*
- * Is @cpu, idle now, durably so for @p, which may move there? It is if @p would
- * fit in beside what ran there before, with the kernel's usual margin.
- * Utilisation takes long to forget, though, and a task that never sleeps fits in
- * beside nothing. So a CPU is taken as well that would fit its own past and has
- * been idle since @p could look last, or hardly ran since it did look at it: its
- * utilisation did not grow, against pure decay, by more than a quarter of what a
- * busy CPU's would have. A CPU that idles for a moment here and there passes none
- * of these tests.
+ * Is @cpu, which is idle now, durably idle for @p, which may move there? It is if @p would fit
+ * beside what ran there before, with the kernel's usual margin. But utilisation decays slowly, and
+ * a task that never sleeps fits beside nothing. So @cpu is also durably idle if what ran there
+ * before leaves it capacity to spare, and it has either been idle for a look interval, or has
+ * hardly run since @p looked at it at least one look interval ago: its utilisation did not grow,
+ * compared with pure decay, by more than a quarter of what a busy CPU's would have. A CPU that
+ * idles for a moment here and there passes none of these tests.
  */
 static bool cosched_durably_idle(struct task_struct *p, int cpu, unsigned long *util)
 {
@@ -1364,7 +1364,7 @@ static bool cosched_durably_idle(struct task_struct *p, int cpu, unsigned long *
 	    time_before(jiffies, p->cosched_look + COSCHED_LOOK_INTERVAL))
 		return false;
 	periods = jiffies_to_usecs(jiffies - p->cosched_look) >> 10;
-	/* One period less: both utilisations are decayed by whole periods. */
+	/* Decayed for one period less: both utilisations are decayed by whole periods. */
 	quiet = decay_load(p->cosched_look_util, periods - 1) +
 		(SCHED_CAPACITY_SCALE - decay_load(SCHED_CAPACITY_SCALE, periods)) / 4;
 	return *util <= quiet;
@@ -1384,8 +1384,8 @@ static bool cosched_core_idle(int cpu)
 }
 
 /*
- * Look for the best CPU for @p in @span, without those in @except: an idle one
- * as near to @warm as can be, whole cores before siblings within an LLC.
+ * Find the best CPU for @p in @span, without those in @except: an idle CPU as near to @warm as
+ * possible. Within an LLC, whole idle cores come before idle siblings of busy CPUs.
  */
 static void cosched_scan(struct task_struct *p, const struct cpumask *span,
 			 const struct cpumask *except, int warm, struct cosched_scan *s)
@@ -1420,7 +1420,7 @@ static void cosched_scan(struct task_struct *p, const struct cpumask *span,
 	}
 }
 
-/* Are more of @span's CPUs idle than not, of those at home that @p may run on? */
+/* Of the home CPUs in @span that @p may run on, are more idle than not? */
 static bool cosched_mostly_idle(struct task_struct *p, const struct cpumask *span,
 				struct cosched_scan *s)
 {
@@ -1438,13 +1438,15 @@ static bool cosched_mostly_idle(struct task_struct *p, const struct cpumask *spa
 }
 
 /*
- * An idle CPU of @span, that is home, for a wakeup: below the LLC of @warm, or else below another.
- * These are not looked at before, as the lines that CPUs there write are far.
+ * Find an idle CPU in @span, which is home: in the LLC domain of @warm, else in another one. Home's
+ * CPUs in other LLC domains are not looked at before, as the cache lines that they write are far
+ * away.
  *
- * Who runs briefly, @brief, and has to leave its LLC goes where most CPUs are idle. Few are idle
- * for long where most are not: those who sleep there wake up soon, find their place taken, and go
- * somewhere else in turn. Where two that each wake 6 or 12 workers once a ms have two domains
- * as their home, the slowest percent of wakeups took 9 to 13 % longer when any idle CPU would do.
+ * A task that runs briefly, @brief, and has to leave its LLC domain goes to one where most of
+ * home's CPUs are idle. Where most are busy, hardly any CPU is idle for long: the tasks that sleep
+ * there wake up soon, find their place taken, and go somewhere else in turn. With two tasks that
+ * each wake 6 or 12 workers once a ms, and two domains as their home, the slowest percent of
+ * wakeups took 9 to 13 % longer when any idle CPU would do.
  */
 static void cosched_scan_home(struct task_struct *p, const struct cpumask *span, int warm,
 			      bool brief, struct cosched_scan *s)
@@ -1473,9 +1475,10 @@ static void cosched_scan_home(struct task_struct *p, const struct cpumask *span,
 }
 
 /*
- * For where there is no idle CPU: the one with the shortest queue. Not at the same time, as it
- * takes three more of the lines that other CPUs write all the time, and most wakeups at a full
- * home wait where they were, under a lock that others spin for.
+ * If there is no idle CPU: find the one with the shortest queue. This is not part of
+ * cosched_scan(), as it reads three more of the cache lines that other CPUs write all the time, and
+ * most wakeups at a full home do not need it: the task waits where it was. Wakers may hold a lock
+ * that others spin for.
  */
 static void cosched_scan_queues(struct task_struct *p, const struct cpumask *span,
 				const struct cpumask *except, int warm, struct cosched_scan *s)
@@ -1491,7 +1494,7 @@ static void cosched_scan_queues(struct task_struct *p, const struct cpumask *spa
 			continue;
 		if (s->nr_queues++ == s->limit)
 			return;
-		/* Who is on the way from another LLC is in the queue, as in idle_cpu(). */
+		/* A task on its way here from another LLC is in the queue, as in idle_cpu(). */
 		pending = READ_ONCE(rq->ttwu_pending);
 		nr_queued = cosched_nr_queued(rq) + pending;
 		if (s->host && s->stray < 0 && nr_queued == 1 && !pending &&
@@ -1500,7 +1503,7 @@ static void cosched_scan_queues(struct task_struct *p, const struct cpumask *spa
 		if (s->host) {
 			nr_queued = pending +
 				    READ_ONCE(per_cpu_ptr(s->host->cpu, cpu)->nr_runnable);
-			/* While one of its own waits for a stray, others would, too. */
+			/* While another's task runs, .host's own wait for it; @p would, too. */
 			if (READ_ONCE(rcu_dereference(rq->curr)->cosched) != s->host)
 				nr_queued *= 2;
 		}
@@ -1517,36 +1520,37 @@ static void cosched_scan_queues(struct task_struct *p, const struct cpumask *spa
 /*
  * Apart
  *
- * Where home is too small, a task that runs briefly can wait there, which takes it as many
- * times as long as there are tasks for each CPU; or it can leave, and run longer without
- * its data. How much longer depends on the machine and on what the tasks share, so it is
- * measured: of those that run at home, and of those that had to leave. Is leaving the better
- * of the two, the cluster is apart for a while: none waits for an idle CPU outside, and
- * whom one outside wakes stays there. That hides what is measured, as what runs at home
- * lacks what is outside, too. So they gather again before the next verdict. If that is the same, it
- * takes half as many reviews, and lasts for twice as long.
+ * A task that runs briefly and whose home is too small has two options. It can wait at home: with n
+ * tasks for each CPU, it takes n times as long there. Or it can leave, and run longer without its
+ * data. How much longer depends on the machine and on what the tasks share. So this is measured, on
+ * the tasks that run at home and on those that had to leave. If leaving is the better of the two,
+ * the cluster is apart for a while: its tasks do not wait at home when a CPU outside is idle, and a
+ * task that wake-affine puts outside stays there if a CPU is idle. Being apart hides what is
+ * measured: the tasks at home run longer, too, as what they share with those outside is not at
+ * home. So the tasks gather at home again before the next verdict. If that is the same, it takes
+ * half as many reviews, and lasts twice as long.
  */
 
-/* What the verdict is made from. */
+/* What the verdict of a review is made from. */
 struct cosched_review {
-	u32	run[2];		/* means at home and outside, in us */
-	u32	nr[2];		/* of so many runs */
-	u64	load;		/* of home, and of the cluster outside */
-	u64	tasks;		/* the same, without those who count twice as they just gathered */
+	u32	run[2];		/* mean runs at home and outside, in us */
+	u32	nr[2];		/* the number of these runs */
+	u64	load;		/* of home, plus that of the cluster outside */
+	u64	tasks;		/* as .load, but tasks that just gathered do not count twice */
 	u64	capacity;	/* of home */
-	u64	room;		/* what others leave of the rest */
-	u32	nr_own;		/* tasks of the cluster that are runnable anywhere just now */
-	bool	mine;		/* at home there is one for half of its CPUs */
-	bool	alone;		/* none of others is runnable anywhere */
-	u64	own;		/* load of the cluster, anywhere, */
-	u64	others;		/* and all other load */
-	u64	total;		/* capacity of all there is */
+	u64	room;		/* of other CPUs, what others leave free */
+	u32	nr_own;		/* runnable tasks of the cluster just now, anywhere */
+	bool	mine;		/* of these, at home: at least one for every two CPUs */
+	bool	alone;		/* no task of others is runnable anywhere */
+	u64	own;		/* load of the cluster, anywhere */
+	u64	others;		/* all other load */
+	u64	total;		/* capacity of the whole machine */
 };
 
-/* Weights other than the default ones make leaving dearer, or cheaper, than it is. */
+/* Weights other than the default ones make leaving count as dearer, or cheaper, than it is. */
 static enum cosched_review_reason cosched_judge(const struct cosched_review *r, u32 weights)
 {
-	/* Below 2^56, see cosched_cheaper(). */
+	/* Both are below 2^56, see cosched_cheaper(). */
 	u64 wait = r->tasks * (weights >> 16) * COSCHED_WEIGHT_ALLOWED;
 	u64 leave = r->capacity * (weights & 0xffff) * COSCHED_WEIGHT_PREFERRED;
 
@@ -1562,29 +1566,37 @@ static enum cosched_review_reason cosched_judge(const struct cosched_review *r, 
 /*
  * Overrun
  *
- * A cluster that has the machine for itself, and more to do than all of it can, keeps every
- * domain as busy as home. What is left of its preference then is queues of different
- * lengths, and tasks that are sent home from where those are with whom they talk: one
- * instance of hackbench took 3 % longer than without a home. So all of the machine is its home,
- * as an automatic one would be (auto_all() in kernel/cgroup/cosched_auto.c), for as long as
- * that lasts. Whom one of its own wakes then is placed as without one: to look for an idle
- * CPU, or a shorter queue, in all of it parts who talk with each other. That cost one instance
- * of 4 groups 7 %. Timers tell of nobody to be near, and who sleeps by them leaves fewer CPUs
- * idle that way: 0.5 % for 1.5 %, of 48 that do. Unless these are the ones that begin: whom a
- * timer wakes to wake others belongs where those are. Weights that make leaving dearer than the
- * default ones ask for more of it.
+ * A cluster that has the machine to itself, and more to do than the whole machine can do, keeps
+ * every domain as busy as home. All that its preference still does then is to keep queues of
+ * different lengths, and to send tasks home, away from the tasks that they talk with: one instance
+ * of hackbench took 3 % longer than without a home. So all of the machine is its home for as long
+ * as that lasts, as an automatic home would be (auto_all() in kernel/cgroup/cosched_auto.c).
  *
- * Not by one review, unless no other task is runnable on any CPU: of two instances that begin
- * together one is the first, by some milliseconds, and would have spread over what the other,
- * of which one thread runs by then, needs next. Nor do averages decide then, the cluster's or that
- * of home: those who are runnable, and do not run briefly or are twice as many as all CPUs, are in
- * them soon. One instance of 8 groups that began on half of the machine, and went on there until
- * its average said so, lost 5 ms; one of 1 group, half of it elsewhere by then, 2 %. One of 32
- * loses more than that by the time of the next review: see cosched_review_queue().
+ * A task that its own cluster wakes is then placed as without a home: to look for an idle CPU, or a
+ * shorter queue, in the whole machine separates tasks that talk with each other. That cost one
+ * instance of 4 groups 7 %. A task that a timer wakes has no waker to be near, and does look
+ * further: 48 tasks that sleep by timers left 0.5 % of the CPUs idle that way, and 1.5 % otherwise.
+ * The exception is a cluster whose tasks wake each other: a task that a timer wakes, to wake
+ * others, belongs near those, and is placed as without a home, too.
  *
- * Nor is one of a cluster whose tasks wake each other fetched, or sent, to a CPU that idles: it is
- * left to the balancer, as without a home. To keep all CPUs busy parts those who talk, too. They
- * gather again: see cosched_gather().
+ * Weights that make leaving dearer than the default ones do ask for more load before a cluster
+ * overruns the machine.
+ *
+ * One review is not enough to find an overrun, unless no other task is runnable on any CPU. If two
+ * instances begin together, one is ready some milliseconds before the other. With one review it
+ * would have spread over the CPUs that the other, of which one thread runs by then, needs next.
+ *
+ * If no other task is runnable, neither the cluster's average nor that of home has to show the
+ * overrun yet: tasks that are runnable now are soon part of them, if they do not run briefly or are
+ * twice as many as all CPUs. One instance of 8 groups that began on half of the machine, and stayed
+ * there until its average said so, lost 5 ms. One of 1 group lost 2 %, as half of it was elsewhere
+ * by then. One of 32 groups loses more than that before the next review: see
+ * cosched_review_queue().
+ *
+ * If the tasks of a cluster that overruns the machine wake each other, CPUs that idle do not fetch
+ * them, and running tasks do not leave crowded CPUs for idle ones: this is left to the balancer, as
+ * without a home. To keep all CPUs busy separates tasks that talk with each other, too. Those that
+ * are separated gather again: see cosched_gather().
  */
 static bool cosched_overrun_others(const struct cosched_review *r, bool before)
 {
@@ -1605,9 +1617,10 @@ static bool cosched_judge_overrun(const struct cosched_review *r, u32 weights, b
 }
 
 /*
- * How many reviews in a row found so, with this one, after @before; all at once if it is alone. Nor
- * does one end it that happens to come when few are runnable: home would have all of them for 7 ms.
- * One that finds others does.
+ * Count the reviews in a row that found an overrun, with this one, after @before: up to the maximum
+ * at once if the cluster is alone. At the maximum, a single review that finds no overrun does not
+ * end it, as few tasks may happen to be runnable just then: home would have all of them for 7 ms. A
+ * review that finds others does end it.
  */
 static u8 cosched_count_overruns(const struct cosched_review *r, u32 weights, u8 before)
 {
@@ -1619,8 +1632,9 @@ static u8 cosched_count_overruns(const struct cosched_review *r, u32 weights, u8
 }
 
 /*
- * What is known of a cluster whose tasks wake each other, after a review by a wakeup of that kind,
- * @own, or by another: one in between says nothing, of who is woken by a timer to wake others.
+ * Update the count that tells whether the tasks of a cluster wake each other, after a review by
+ * such a wakeup, @own, or by another one. A single other one does not reset the count: it may be
+ * that of a task which a timer wakes to wake others.
  */
 static u8 cosched_count_talks(u8 before, bool own)
 {
@@ -1629,7 +1643,7 @@ static u8 cosched_count_talks(u8 before, bool own)
 	return before ? before - 1 : 0;
 }
 
-/* How many tasks that are not of @cl are runnable just now, on @cpu or on any? */
+/* How many tasks that are not of @cl are runnable just now: on @cpu, and then on any CPU? */
 static unsigned int cosched_others_on(struct cosched_cluster *cl, int cpu)
 {
 	unsigned int all = READ_ONCE(cpu_rq(cpu)->cfs.h_nr_runnable);
@@ -1658,7 +1672,7 @@ static bool cosched_alone(struct cosched_cluster *cl)
 	return true;
 }
 
-/* The runnable average of @cl on those CPUs of @span that are, or are not, of @home. */
+/* The runnable average of @cl on the CPUs of @span in @home, or if not @at_home on the others. */
 static unsigned long cosched_own_load(struct cosched_cluster *cl, const struct cpumask *span,
 				      struct cosched_home *home, bool at_home)
 {
@@ -1722,13 +1736,13 @@ static void cosched_review_load(struct task_struct *p, struct cosched_cluster *c
 		r->total += capacity;
 	}
 	/*
-	 * Of all together: who has moved takes its average along in that of the queue, but not
-	 * in the cluster's, and would be one of the others where it is.
+	 * From the sums over all CPUs: a task that has moved takes its average along in that of the
+	 * queue, but not in the cluster's, and would count as one of the others where it is now.
 	 */
 	r->others = all - min(all, r->own);
 }
 
-/* The means of the runs so far, half of which are forgotten. False: there are too few. */
+/* Take the means of the runs so far, forget half of these. Return: false if there are too few. */
 static bool cosched_review_runs(struct cosched_cluster *cl, struct cosched_review *r)
 {
 	bool enough = true;
@@ -1740,7 +1754,7 @@ static bool cosched_review_runs(struct cosched_cluster *cl, struct cosched_revie
 
 		r->run[i] = div_u64(sum, max(nr, 1));
 		r->nr[i] = nr;
-		/* The rest has the same mean. */
+		/* The half that is kept has the same mean. */
 		sum -= (u64)r->run[i] * rest;
 		atomic64_sub(sum << COSCHED_RUNS_SHIFT | (nr - rest), &cl->runs[i]);
 		enough &= nr >= COSCHED_REVIEW_RUNS;
@@ -1751,22 +1765,23 @@ static bool cosched_review_runs(struct cosched_cluster *cl, struct cosched_revie
 /*
  * Dear
  *
- * Where others leave no room for what a home has too much, who leaves takes the place of
- * somebody. All CPUs are busy then whoever runs where, and what is done is the more, the more
- * of it is done near its data. So what leaving costs is measured there, too. Where runs outside
- * take r times as long, who leaves has to wait so much more often for its turn, and takes r times
- * as much from those there as it leaves to those at home: the loads elsewhere count r * r times.
- * Who never sleeps, or for so long that what it did is not a matter of its data, is not asked,
- * and nothing changes.
+ * If home has more load than capacity and others leave no room for the rest, a task that leaves
+ * takes the place of another. All CPUs are then busy whichever task runs where, and more work gets
+ * done the more of it is done near its data. So what leaving costs is measured in this case, too.
+ * Where runs outside take r times as long, a task that leaves has to wait r times as often for its
+ * turn, and it takes r times as much CPU time from the tasks there as it leaves to those at home:
+ * loads elsewhere count r * r times. Tasks that never sleep, or run for so long at a time that what
+ * they did does not depend on their data, are not measured, and nothing changes for them.
  *
- * Few are outside once that is known. It is forgotten, half of it in 11 reviews, until some
- * leave again and show what it is now: soon, as the first few may have been an exception.
+ * Once that is known, few tasks are outside. It is forgotten, half of it in 11 reviews, until some
+ * tasks leave again and show what leaving costs now. It is forgotten that soon, as the first few
+ * tasks may have been an exception.
  */
 #define COSCHED_DEAR_RUNS	16
 #define COSCHED_DEAR_FORGET	16
-/* Runs outside seem longer by up to a quarter where they are not. */
+/* Taken off r: runs outside seem up to a quarter longer even where leaving costs nothing. */
 #define COSCHED_LONGER_MARGIN	(SCHED_CAPACITY_SCALE / 8)
-/* From runs on that take 17 % longer when that is taken off, leaving is dear. */
+/* Leaving is dear if r * r is more than this: runs take 17 % longer when that is taken off. */
 #define COSCHED_DEAR_MUCH	(SCHED_CAPACITY_SCALE * 11 / 8)
 
 static u32 cosched_judge_dear(const struct cosched_review *r, u32 dear)
@@ -1786,23 +1801,25 @@ static u32 cosched_judge_dear(const struct cosched_review *r, u32 dear)
  * Bursts
  *
  * Tasks that run briefly and wake up together find no idle CPU at a home that has enough on
- * average, and leave it or wait for each other, as weights have it. Where runs outside, as
- * measured for "Apart", take hardly longer, they wait for nothing, and an automatic home is to
- * grow (cosched_auto::bursts). Hardly is less than a quarter: 5 to 20 % were seen where nothing is
- * shared, as who wakes them is at home, and soon done, and 60 to 100 % where all is. Of those
- * that make the slowest percent of wakeups slow there are few: one run in 32 outside is enough.
- * Nor is it others who make home full, which is a matter of where it is.
+ * average. They leave it or wait for each other, as the weights have it. If runs outside, as
+ * measured for "Apart", take hardly longer, there is no reason to wait, and an automatic home is to
+ * grow (cosched_auto::bursts). Hardly longer is a quarter at most: 5 to 20 % were seen where
+ * nothing is shared, as the tasks that wake the others are at home and soon done, and 60 to 100 %
+ * where all is shared. Only few tasks make the slowest percent of wakeups slow, so one run in 32
+ * outside is enough. Home also needs a runnable task of the cluster for every two CPUs: if others
+ * make it full, the question is where home is.
  *
- * Where they take longer, and others leave nearly all of the machine, it is tried: who is rarely
- * outside finds caches cold there, which is no matter of what is shared. Runs at home are
- * measured, all of the machine is home until caches are warm, and runs are measured again. Hardly
- * longer is less than an eighth then. A trial that finds otherwise is not repeated soon.
+ * Where runs outside take longer, a trial may show why: tasks that are rarely outside find caches
+ * cold there, which says nothing about what they share. It needs an automatic home that has enough
+ * on average, and others that use less than a quarter of the machine. Runs at home are measured,
+ * all of the machine is home until caches are warm, and runs are measured again. Hardly longer is
+ * an eighth at most then. A trial that finds otherwise is not repeated soon.
  */
 #define COSCHED_BURSTS_OUTSIDE		32
-/* What a trial has to see of runs, each time. */
+/* The number of runs that a trial has to see, each time that it measures. */
 #define COSCHED_TRIAL_RUNS		32
 
-/* Does @cl wait at home where it need not, if runs elsewhere take no longer? */
+/* Do tasks wait at home where they need not, if runs outside take no longer? */
 static bool cosched_may_burst(const struct cosched_review *r)
 {
 	u32 runs = r->nr[0] * COSCHED_RUNS_SAMPLED + r->nr[1];
@@ -1816,13 +1833,13 @@ static bool cosched_judge_bursts(const struct cosched_review *r)
 	return cosched_may_burst(r) && r->run[1] <= r->run[0] + r->run[0] / 4;
 }
 
-/* Is there room to try it? */
+/* Is there room for a trial? */
 static bool cosched_judge_trial(const struct cosched_review *r)
 {
 	return r->load <= r->capacity && r->others < r->total / 4;
 }
 
-/* Who surveys automatic homes asks for its demand ten times a second. */
+/* The survey of automatic homes asks for the cluster's demand ten times a second. */
 static bool cosched_home_is_auto(struct cosched_cluster *cl)
 {
 	return jiffies - READ_ONCE(cl->asked) <= HZ / 2;
@@ -1836,7 +1853,7 @@ static u32 cosched_trial_run(u64 runs)
 	return nr >= COSCHED_TRIAL_RUNS ? div_u64(COSCHED_RUNS_SUM(runs), nr) : 0;
 }
 
-/* Starts to count runs anew. */
+/* Start to count runs anew. */
 static void cosched_forget_runs(struct cosched_cluster *cl)
 {
 	atomic64_set(&cl->runs[0], 0);
@@ -1851,7 +1868,7 @@ static void cosched_trial_phase(struct cosched_cluster *cl, enum cosched_trial_p
 	WRITE_ONCE(cl->trial.phase, phase);
 }
 
-/* What the last one found is of no matter from now on. */
+/* What the last trial found does not count from now on. */
 static void cosched_trial_begin(struct cosched_cluster *cl)
 {
 	cl->trial.run[0] = 0;
@@ -1860,7 +1877,7 @@ static void cosched_trial_begin(struct cosched_cluster *cl)
 	cosched_trial_phase(cl, COSCHED_TRIAL_HOME);
 }
 
-/* The verdict of a trial, in which runs took @run us; 0: not known. */
+/* End a trial with its verdict. @run: how long runs took, in us; 0: not known. */
 static void cosched_trial_end(struct cosched_cluster *cl, u32 run)
 {
 	struct cosched_trial *t = &cl->trial;
@@ -1903,7 +1920,7 @@ static bool cosched_bursts(struct cosched_cluster *cl)
 	return READ_ONCE(cl->bursts) == COSCHED_BURSTS_REVIEWS && cosched_reviewed(cl);
 }
 
-/* What @r says of bursts. */
+/* Note what @r says about bursts, and begin a trial if it is time for one. */
 static void cosched_review_bursts(struct cosched_cluster *cl, const struct cosched_review *r)
 {
 	struct cosched_trial *t = &cl->trial;
@@ -1919,16 +1936,16 @@ static void cosched_review_bursts(struct cosched_cluster *cl, const struct cosch
 		cosched_trial_begin(cl);
 }
 
-/* Was @a apart before it gathered, and has not been found to be better at home since? */
+/* Was the cluster apart before it gathered, and not found to be better off at home since? */
 static bool cosched_was_apart(struct cosched_apart *a)
 {
 	return a->next > COSCHED_APART_MIN;
 }
 
 /*
- * Is @reason a verdict on what has just been seen, for which enough is @known? Only that of leaving
- * that is dear lets the next time be as short as the first: where home is enough just now, or full,
- * nothing is said of what leaving costs.
+ * Do the reviews so far make @reason a verdict? Only those count for which enough runs are @known.
+ * Only the verdict that leaving is dear makes the next time apart as short as the first: that home
+ * is enough just now, or full, says nothing about what leaving costs.
  */
 static bool cosched_count_review(struct cosched_apart *a, enum cosched_review_reason reason,
 				 bool known)
@@ -1947,14 +1964,14 @@ static bool cosched_count_review(struct cosched_apart *a, enum cosched_review_re
 	return true;
 }
 
-/* Others need the CPUs, or the cluster needs all of them. */
+/* No longer apart: others need the CPUs, or the cluster needs all of them. */
 static void cosched_end_apart(struct cosched_apart *a)
 {
 	WRITE_ONCE(a->lasts, 0);
 	a->next = COSCHED_APART_MIN;
 }
 
-/* For as long as @cl is apart, nothing new is seen of bursts. */
+/* What @r says about bursts counts at once: while @cl is apart, nothing new is seen of them. */
 static void cosched_go_apart(struct cosched_cluster *cl, const struct cosched_review *r)
 {
 	struct cosched_apart *a = &cl->apart;
@@ -1966,7 +1983,7 @@ static void cosched_go_apart(struct cosched_cluster *cl, const struct cosched_re
 		WRITE_ONCE(cl->bursts, COSCHED_BURSTS_REVIEWS);
 }
 
-/* Does one of @cl wake another, and is not just interrupted by what does? */
+/* Is the waker a task of @cl, and not an interrupt that came while such a task ran? */
 static bool cosched_woken_by_own(struct cosched_cluster *cl)
 {
 	return in_task() && current->cosched == cl;
@@ -1983,7 +2000,7 @@ static void cosched_do_review(struct task_struct *p, struct cosched_cluster *cl,
 	u8 overruns;
 
 	WRITE_ONCE(a->reviewed, now);
-	/* Nothing is known of what was long ago, or while they were apart. */
+	/* Runs of long ago, or from before the cluster gathered again, do not count. */
 	stale = now - last > COSCHED_REVIEWS * COSCHED_REVIEW_INTERVAL;
 	if (stale || (a->lasts && !cosched_apart(cl))) {
 		cosched_forget_runs(cl);
@@ -2006,12 +2023,13 @@ static void cosched_do_review(struct task_struct *p, struct cosched_cluster *cl,
 				     cl->trial.run[1], r.load, r.tasks, r.capacity, r.room,
 				     cl->dear, cosched_bursts(cl));
 	}
-	/* What it was longer ago than it lasts does not count. */
+	/* An overrun that was found longer ago than it lasts does not count. */
 	overruns = stale ? 0 : cl->overruns;
 	/*
-	 * All CPUs are looked at only for one that has more to do than these can, or more that is
-	 * runnable, and not for an instant: twice as much of those that run briefly. In groups
-	 * within groups the averages of run queues may be half of what there is: count, too.
+	 * All CPUs are looked at only if the cluster has more to do than they can do, or has more
+	 * runnable tasks than there are CPUs; twice as many if @p runs briefly, so that it is not
+	 * just for an instant. With groups within groups the averages of run queues may be half of
+	 * what there is, so count the tasks, too.
 	 */
 	if (r.own > r.total || (u64)r.nr_own << SCHED_CAPACITY_SHIFT >
 			       (cosched_runs_briefly(p) ? 2 * r.total : r.total)) {
@@ -2032,7 +2050,7 @@ static void cosched_do_review(struct task_struct *p, struct cosched_cluster *cl,
 	if (overrun)
 		reason = COSCHED_REVIEW_OVERRUN;
 	if (cosched_apart(cl)) {
-		/* They are until the time is over, or others come. */
+		/* The cluster stays apart until its time is over, others come, or it overruns. */
 		if (reason != COSCHED_REVIEW_FULL && !overrun)
 			return;
 		cosched_end_apart(a);
@@ -2047,7 +2065,7 @@ static void cosched_do_review(struct task_struct *p, struct cosched_cluster *cl,
 			     r.capacity, r.room, cl->dear, cosched_bursts(cl));
 }
 
-/* If the last one was @interval jiffies ago or more, and nobody else is at it. */
+/* Review @cl if the last review was @interval jiffies ago or more, and no other CPU does it. */
 static noinline void cosched_try_review(struct task_struct *p, struct cosched_cluster *cl,
 					struct cosched_home *home, unsigned long interval)
 {
@@ -2058,7 +2076,7 @@ static noinline void cosched_try_review(struct task_struct *p, struct cosched_cl
 	clear_bit_unlock(0, &cl->reviewing);
 }
 
-/* If it is time, see whether @cl, of which @p wakes up, should be apart, or overruns all. */
+/* If a review is due, see whether @cl, the waking @p's, should be apart or overruns all. */
 static void cosched_review(struct task_struct *p, struct cosched_cluster *cl,
 			   struct cosched_home *home)
 {
@@ -2067,10 +2085,11 @@ static void cosched_review(struct task_struct *p, struct cosched_cluster *cl,
 }
 
 /*
- * One queue at home, of @queued, is longer than the machine has CPUs: a task of @cl is waking many
- * at once. If these are alone, and weights let them, they overrun the machine, and that is known
- * before all are woken. By the next review CPUs elsewhere would have taken single ones, which talk
- * from there with those at home: one instance of 32 groups of threads took 3 % longer.
+ * One queue at home, of @queued tasks, is longer than the machine has CPUs: a task of @cl is waking
+ * many at once. If the cluster is alone, and the weights allow it, it overruns the machine, and
+ * that is known before all of the tasks are woken. By the next review CPUs elsewhere would have
+ * taken single tasks, which talk from there with those at home: one instance of 32 groups of
+ * threads took 3 % longer.
  */
 static noinline void cosched_review_queue(struct task_struct *p, struct cosched_cluster *cl,
 					  struct cosched_home *home, unsigned int queued)
@@ -2078,44 +2097,48 @@ static noinline void cosched_review_queue(struct task_struct *p, struct cosched_
 	unsigned long now = jiffies, last = READ_ONCE(cl->queue_seen);
 	struct cosched_review r = {
 		.alone = true,
-		/* Twice as many of those that run briefly, as for any review. */
+		/* If they run briefly twice as many are needed, as for any review. */
 		.nr_own = cosched_runs_briefly(p) ? queued / 2 : queued,
 		.total = (u64)num_online_cpus() << SCHED_CAPACITY_SHIFT,
 	};
 
 	if (!cosched_judge_overrun(&r, READ_ONCE(cl->weights), false))
 		return;
-	/* A kernel thread that is runnable for an instant is not in the next tick. */
+	/* Once a tick: a kernel thread that is runnable for an instant is gone at the next one. */
 	if (now == last || cmpxchg(&cl->queue_seen, last, now) != last || !cosched_alone(cl))
 		return;
-	/* What others left behind in averages may still be in the way, and is for longer. */
+	/*
+	 * What others left behind in averages may have prevented the last verdict, and takes longer
+	 * to decay than a tick: do not try again before the next review would be due.
+	 */
 	if (now - READ_ONCE(cl->queue_reviewed) < COSCHED_REVIEW_INTERVAL)
 		return;
 	WRITE_ONCE(cl->queue_reviewed, now);
 	cosched_try_review(p, cl, home, 0);
 }
 
-/* Who looks for a CPU outside of home. */
+/* What kind of task looks for a CPU outside of home. */
 enum cosched_leaver {
-	COSCHED_WAKING,		/* scans as many CPUs as select_idle_sibling(), those of an LLC */
-	COSCHED_NEW,		/* forked or exec'ed: all, as sched_balance_find_dst_cpu() */
-	COSCHED_WOKEN,		/* by its own cluster: as waking, but goes only where it is idle */
-	COSCHED_CROWDED,	/* running: all, and goes only where it is durably idle */
-	COSCHED_CROWDED_STRAY,	/* the same, but is outside already: no weights apply */
+	COSCHED_WAKING,		/* scans as many CPUs as select_idle_sibling(): those of an LLC */
+	COSCHED_NEW,		/* forked or exec'ed: scans all, as sched_balance_find_dst_cpu() */
+	COSCHED_WOKEN,		/* by its own cluster: as WAKING, but goes only to an idle CPU */
+	COSCHED_CROWDED,	/* running: scans all, goes only to a durably idle CPU */
+	COSCHED_CROWDED_STRAY,	/* the same, but outside already: weights do not apply */
 };
 
 /*
- * Rules 2 and 4: no CPU of home is idle, where else? Domains are visited from
- * the nearest on: the rest of @anchor's LLC, then by sched domain levels. Where
- * the CPUs to scan are used up, one of each further domain is looked at: the
- * first ones may be full of tasks that came a moment ago, with no load yet. To queue
- * outside, the comparison has to hold for the queues as they are, too: for the shortest at home,
- * of @nr_queued, and the one there. Who is not crowded has asked cosched_none_cheaper() before.
+ * Rules 2 and 4: no CPU of home is idle, so find one outside. Domains are visited from the nearest
+ * on: the rest of @anchor's LLC, then by sched domain levels. When the number of CPUs to scan is
+ * used up, one CPU of each further domain is still looked at: the first domains may be full of
+ * tasks that came a moment ago and have no load yet. For a task to queue outside, the comparison
+ * also has to hold for the queues as they are now: the shortest one at home, of @nr_queued tasks,
+ * and the one outside. If the task is not a crowded one, the caller has asked
+ * cosched_none_cheaper() before.
  *
- * Who runs on a crowded CPU goes to one that is durably idle, and by no weights is one
- * left idle that nobody has used for a while (rule 7). As they compare means, the last CPUs
- * of a large domain would wait for the balancer: four of 22 did, with as many tasks too
- * many at a home of 22, for 400 ms.
+ * A task that runs on a crowded CPU goes to one that is durably idle. Whatever the weights are, a
+ * CPU that nobody has used for a while is not left idle (rule 7). As weights compare means, the
+ * last CPUs of a large domain would wait for the balancer: four of 22 did so for 400 ms, when a
+ * home of 22 CPUs had four tasks too many.
  */
 static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
 			      struct cosched_home *home, int anchor, enum cosched_leaver who,
@@ -2132,7 +2155,7 @@ static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
 	struct sched_domain *sd;
 	int llc;
 
-	/* An LLC of one CPU has no domain, and nothing left outside of home. */
+	/* An LLC of one CPU has no sched domain, and nothing left outside of home. */
 	sd = rcu_dereference(per_cpu(sd_llc, anchor));
 	if (!sd) {
 		sd = rcu_dereference(cpu_rq(anchor)->sd);
@@ -2152,14 +2175,14 @@ static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
 			cheaper = cosched_llc_cheaper(cl, home, asker, llc, &load, &nr);
 			if (!cheaper && who < COSCHED_CROWDED)
 				continue;
-			/* What idles for a moment there goes to those who are there. */
+			/* A CPU that idles there for a moment is left to the tasks there. */
 			if (brief && cosched_busy(load, nr))
 				continue;
 			s.limit = max(budget, 1);
 			if (who >= COSCHED_CROWDED)
 				s.looks = cheaper || who == COSCHED_CROWDED_STRAY ?
 					  1 : cosched_looks_unused(cl);
-			/* Not all from the same one on: several look at the same time. */
+			/* Start at different CPUs: several tasks look at the same time. */
 			first = cpumask_nth(p->pid % cpumask_weight(span), span);
 			cosched_scan(p, span, home_mask(home), first, &s);
 			budget -= min(budget, s.nr_scanned);
@@ -2174,7 +2197,7 @@ static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
 			if (!cosched_home_dearer(cl, home, asker, 0, load, nr))
 				continue;
 			cosched_scan_queues(p, span, home_mask(home), first, &s);
-			/* By its queue as well: many may have come since loads were summed up. */
+			/* By its queue, too: many tasks may have come since loads were summed. */
 			if (!cosched_cheaper(READ_ONCE(cl->weights), nr_queued, 1, s.nr_queued, 1))
 				continue;
 			if (s.queue >= 0 && (best.queue < 0 || load * best_nr < best_load * nr)) {
@@ -2188,7 +2211,7 @@ static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
 	return best.queue;
 }
 
-/* Is @cpu going to be left soon, by a task of @cl that runs briefly and nobody waits for? */
+/* Will @cpu soon be free: does a task of @cl that runs briefly run there, and no other wait? */
 static bool cosched_brief_wait(struct cosched_cluster *cl, int cpu)
 {
 	struct rq *rq = cpu_rq(cpu);
@@ -2199,8 +2222,8 @@ static bool cosched_brief_wait(struct cosched_cluster *cl, int cpu)
 }
 
 /*
- * Is @home busy on average? If it is not, who leaves it soon finds a CPU idle there
- * and comes back, and meanwhile is served at once.
+ * Is @home busy on average? If it is not, a task that leaves it soon finds an idle CPU there and
+ * comes back, and is served at once meanwhile.
  */
 static bool cosched_home_busy(struct cosched_home *home, enum cosched_asker asker)
 {
@@ -2210,7 +2233,7 @@ static bool cosched_home_busy(struct cosched_home *home, enum cosched_asker aske
 	return cosched_busy(load, nr);
 }
 
-/* Is half of what runs or waits in @llc, without @home, of @cl? */
+/* Are at least half of the tasks that run or wait in @llc, outside of @home, tasks of @cl? */
 static bool cosched_own_llc(struct cosched_cluster *cl, struct cosched_home *home, int llc)
 {
 	const struct cpumask *span = cosched_llc_span(llc);
@@ -2225,11 +2248,11 @@ static bool cosched_own_llc(struct cosched_cluster *cl, struct cosched_home *hom
 }
 
 /*
- * Does @cl keep the domain of @cpu busy as well as its home? Wakers out there then
- * have their wakees beside them, as wake-affine has it: a third more wakeups and 5 %
- * more time of hackbench it cost to send these home to queue. Not where others'
- * tasks are, and not until home is the better place by half of what was needed to
- * leave it, so that none goes back and forth.
+ * Does @cl keep the domain of @cpu busy as well as its home? Wakers outside then have their wakees
+ * beside them, as wake-affine has it: to send these wakees home to queue cost hackbench a third
+ * more wakeups and 5 % more time. This does not hold if more than half of the tasks there are
+ * others', and no longer once home has only half the load, compared with the domain, that was
+ * needed to leave it: the difference keeps tasks from going back and forth.
  */
 static bool cosched_settled(struct task_struct *p, struct cosched_cluster *cl,
 			    struct cosched_home *home, int cpu)
@@ -2247,7 +2270,7 @@ static bool cosched_settled(struct task_struct *p, struct cosched_cluster *cl,
 	       cosched_own_llc(cl, home, cpu);
 }
 
-/* An idle CPU outside of home, below the same LLC as @cpu; -1: there is none. */
+/* An idle CPU outside of home that shares the LLC of @cpu; -1 if there is none. */
 static int cosched_idle_beside(struct task_struct *p, struct cosched_home *home, int cpu)
 {
 	struct cosched_scan s = COSCHED_SCAN_INIT;
@@ -2257,8 +2280,9 @@ static int cosched_idle_beside(struct task_struct *p, struct cosched_home *home,
 }
 
 /*
- * Tasks in the queues of those CPUs below @cpu's LLC that @p may use, *@nr of them; 0 if one of
- * them is idle. As of now: of many whom one wakes at once, each sees those before it.
+ * The number of tasks in the queues of those CPUs in @cpu's LLC domain that @p may use, with *@nr
+ * the number of these CPUs; 0 if one of them is idle. Counted as of now: if one task wakes many at
+ * once, each of these sees those before it.
  */
 static unsigned int cosched_llc_queued(struct task_struct *p, int cpu, unsigned int *nr)
 {
@@ -2282,13 +2306,14 @@ static unsigned int cosched_llc_queued(struct task_struct *p, int cpu, unsigned 
 }
 
 /*
- * Where @p goes, of a cluster that overruns the machine, whom one of its own wakes on @cpu, below
- * another LLC than @prev; -1: where the kernel has it. Those who talk with each other are parted
- * while that cluster spreads over the machine, and by the loads of two CPUs wake-affine leaves
- * half of them where they are. So they gather: @p goes to the shortest queue below its waker's
- * LLC, if no more wait for each CPU there than where it leaves. Not where it would run at once,
- * nor more often than a running task looks for a better CPU. Whose tasks come in bursts, and run
- * hardly longer elsewhere, gains nothing by that.
+ * The CPU for @p, whose cluster overruns the machine, when a task of its own cluster wakes it on
+ * @cpu, in another LLC domain than @prev; -1: leave it to the kernel. Tasks that talk with each
+ * other are separated while such a cluster spreads over the machine. Wake-affine, which goes by the
+ * loads of two CPUs, leaves half of them where they are. So they gather: @p goes to an idle CPU of
+ * its waker's LLC domain, or to the shortest queue there, if the CPUs there have no more tasks each
+ * than those of the domain that it leaves. This is not done if @p would run at once where it is,
+ * nor more often than a running task looks for a better CPU. Tasks that come in bursts, and run
+ * hardly longer elsewhere, would gain nothing by that: the caller does not ask for them.
  */
 static int cosched_gather(struct task_struct *p, int prev, int cpu)
 {
@@ -2315,16 +2340,18 @@ static int cosched_gather(struct task_struct *p, int prev, int cpu)
 }
 
 /*
- * A wakeup that has to queue at home does so where its data is warm, as
- * select_idle_sibling() has it, unless that queue is by more than so many tasks longer
- * than the shortest, and more than twice as long: wakeups soon even out any queue but one of
- * tasks that never sleep. A task that runs briefly always waits where it is warm. So does one
- * that is woken by its own cluster: who wakes many at once, each to the shortest queue, deals
- * them out one by one, and parts those who talk with each other. Left in one queue they go, as
- * neighbours, to CPUs that run out of work. To deal them out cost two instances of hackbench 2 %.
- * Nor does such a one queue outside, where CPUs have less to do (COSCHED_WOKEN): the dozens that
- * did, when one instance began before the other, cost 1.5 %. The balancer takes them there if
- * that lasts.
+ * A task that wakes up and has to queue at home does so where its data is warm, as
+ * select_idle_sibling() has it, unless that queue is longer than the shortest one by more than this
+ * many tasks, and more than twice as long: wakeups soon even out any queue but one of tasks that
+ * never sleep. A task that runs briefly always waits where its data is warm, unless strays compute
+ * at home.
+ *
+ * So does a task that its own cluster wakes. A waker that wakes many at once, each to the shortest
+ * queue, would deal them out one by one and separate those that talk with each other. If they stay
+ * in one queue, CPUs that run out of work take neighbours from it. To deal them out cost two
+ * instances of hackbench 2 %. Nor does such a task queue outside, where CPUs have less to do
+ * (COSCHED_WOKEN): the dozens that did, when one instance began before the other, cost 1.5 %. The
+ * balancer takes them there if that lasts.
  */
 #define COSCHED_WARM_QUEUE		2U
 
