@@ -2340,18 +2340,20 @@ static int cosched_gather(struct task_struct *p, int prev, int cpu)
 }
 
 /*
- * A task that wakes up and has to queue at home does so where its data is warm, as
- * select_idle_sibling() has it, unless that queue is longer than the shortest one by more than this
- * many tasks, and more than twice as long: wakeups soon even out any queue but one of tasks that
- * never sleep. A task that runs briefly always waits where its data is warm, unless strays compute
- * at home.
+ * A task that wakes up and has to queue at home queues where its data is warm, as it does with
+ * select_idle_sibling(). The exception is a queue there that is longer than the shortest one by
+ * more than this number of tasks, and also more than twice as long: wakeups soon even out any
+ * queue except one of tasks that never sleep.
  *
- * So does a task that its own cluster wakes. A waker that wakes many at once, each to the shortest
- * queue, would deal them out one by one and separate those that talk with each other. If they stay
- * in one queue, CPUs that run out of work take neighbours from it. To deal them out cost two
- * instances of hackbench 2 %. Nor does such a task queue outside, where CPUs have less to do
- * (COSCHED_WOKEN): the dozens that did, when one instance began before the other, cost 1.5 %. The
- * balancer takes them there if that lasts.
+ * A task that runs briefly always waits where its data is warm, unless strays compute at home
+ * (see "queue:" below). So does a task woken by its own cluster. If a task wakes many others at
+ * once and each went to the shortest queue, they would be dealt out one by one, which separates
+ * tasks that talk with each other. Left in one queue, they go as neighbours to CPUs that run out
+ * of work. Dealing them out cost two instances of hackbench 2 %.
+ *
+ * A task woken by its own cluster does not queue outside either, where CPUs have less to do
+ * (COSCHED_WOKEN): when one instance began before the other, the dozens of tasks that queued there
+ * cost 1.5 %. If such a load lasts, the balancer moves tasks there.
  */
 #define COSCHED_WARM_QUEUE		2U
 
@@ -2393,7 +2395,7 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	prev_home = cpumask_test_cpu(prev, span) && cosched_cpu_allowed(p, prev);
 	target_home = cpumask_test_cpu(target, span) && cosched_cpu_allowed(p, target);
 
-	/* Where the data is warm, at home: what wake-affine chose, or before. */
+	/* The home CPU where the data is warm: what wake-affine chose, else @prev, else any. */
 	if (!target_home)
 		target = prev_home ? prev : cosched_any_allowed(p, span);
 	if (target >= nr_cpu_ids)
@@ -2403,7 +2405,7 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	cpu = prev;
 	if (prev_home && cpus_share_cache(prev, target) && cosched_cpu_idle(p, prev))
 		goto out;
-	/* An exec'ing task that has its CPU to itself is as well off as on an idle one. */
+	/* An exec'ing task that has its CPU to itself is as well off there as on an idle CPU. */
 	if (prev_home && (wake_flags & WF_EXEC) && cosched_nr_queued(cpu_rq(prev)) <= 1)
 		goto out;
 
@@ -2425,11 +2427,12 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	}
 
 	/*
-	 * A stray that has an idle CPU outside gives it up for a lasting place only,
-	 * unless it runs too briefly to lose anything when it has to leave again.
-	 * Taking any idle home CPU, of a task that sleeps for a moment, sends that
-	 * one looking for another, and so on. Nor does it look for a lasting one
-	 * if the tick just did: what home's CPUs do is on lines that they write.
+	 * A stray whose previous CPU, outside, is idle leaves it only for a durably idle
+	 * home CPU, unless the stray runs too briefly to lose anything when it has to leave
+	 * home again. If it took any idle home CPU, the one of a task that sleeps for a
+	 * moment, that task would have to look for another CPU, and so on. If the tick has
+	 * just looked for a durably idle CPU, the stray does not look again: that reads
+	 * cache lines which home's CPUs write.
 	 */
 	stays = !cpumask_test_cpu(prev, span) && cosched_cpu_allowed(p, prev) &&
 		cosched_cpu_idle(p, prev);
@@ -2440,7 +2443,7 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	}
 	s.looks = stays && !brief ? 1 : 0;
 	s.host = brief && !everywhere && cosched_home_strays(home) ? cl : NULL;
-	/* As many as those of home and of one domain outside. */
+	/* Look at no more CPUs than home and one domain outside have. */
 	if (everywhere)
 		s.limit = home->nr + per_cpu(sd_llc_size, target);
 	cosched_scan_home(p, span, target, brief && !everywhere, &s);
@@ -2451,7 +2454,7 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	if (!s.nr_scanned)
 		return -1;
 
-	/* A waker about to sleep leaves its CPU to the wakee, as wake-affine has it. */
+	/* A waker that is about to sleep leaves its CPU to the wakee, as with wake-affine. */
 	sync = (wake_flags & WF_SYNC) && !(current->flags & PF_EXITING);
 	if (wakeup && sync && target_home && target == this_cpu &&
 	    cosched_nr_queued(cpu_rq(this_cpu)) == 1) {
@@ -2487,11 +2490,11 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 
 	if (s.host || !(woken && target_home)) {
 		cosched_scan_queues(p, span, NULL, target, &s);
-		/* CPUs that were allowed may go at any time. */
+		/* CPUs that were allowed may go offline, or be isolated, at any time. */
 		if (s.queue < 0)
 			return -1;
 	}
-	/* Who is at home goes before those who are not: cosched_goes_first(). */
+	/* A task at home goes before one that is not, see cosched_goes_first(). */
 	if (s.stray >= 0) {
 		reason = COSCHED_HOME_STRAY;
 		cpu = s.stray;
@@ -2499,8 +2502,8 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	}
 
 	/*
-	 * Home is full just now, if not on average: see "Bursts" and, for one that does not run
-	 * briefly and would be the third to wait, "Overrun".
+	 * Home is full just now, though maybe not on average. See "Bursts" and, for a task that
+	 * does not run briefly and would be the third to wait, "Overrun".
 	 */
 	queued = wakeup ? cosched_nr_queued(cpu_rq(target)) : 0;
 	if (brief || queued > COSCHED_WARM_QUEUE)
@@ -2508,7 +2511,7 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	if (queued > num_online_cpus())
 		cosched_review_queue(p, cl, home, queued);
 
-	/* To wait for one of its own, briefly, costs less than to leave the data. */
+	/* A brief wait for a task of its own cluster costs less than leaving the data. */
 	waits = brief && busy;
 	if (waits && target_home && cosched_brief_wait(cl, target)) {
 		reason = COSCHED_HOME_QUEUE;
@@ -2533,10 +2536,10 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 queue:
 	reason = COSCHED_HOME_QUEUE;
 	cpu = s.queue;
-	/* Beside strays that compute no CPU runs out of work, and takes one from a long queue. */
+	/* With strays to run, no CPU runs out of work and takes a task from a long queue. */
 	if (s.host)
 		goto out;
-	/* Who is forked or exec'ed stays for longer than who wakes up. */
+	/* A forked or exec'ed task stays for longer than one that wakes up. */
 	longer = wakeup ? max(s.nr_queued, COSCHED_WARM_QUEUE) : 1;
 	if (warm || (target_home && cosched_nr_queued(cpu_rq(target)) <= s.nr_queued + longer))
 		cpu = target;
@@ -2571,7 +2574,7 @@ out:
  * Load balancer
  */
 
-/* Is a CPU of @home idle that could take @p? Core cookies and capacity aside. */
+/* Is a CPU of @home idle on which @p may run? Core cookies and capacity are not checked. */
 static bool cosched_home_idle(struct task_struct *p, struct cosched_home *home)
 {
 	int cpu;
@@ -2584,11 +2587,11 @@ static bool cosched_home_idle(struct task_struct *p, struct cosched_home *home)
 }
 
 /*
- * May @dst, idle now, have @p of @cl from home, whatever its domain's load is? Once it is durably
- * idle. Where those who leave run much longer, see "Dear", once nobody has used it for a while:
- * of one of two instances of hackbench that has ended, or has no work for all of its CPUs, these
- * soon are durably idle. What they took from the other, of which a few ms were left, made that
- * end 5 ms later.
+ * May @dst, which is idle now, take @p of @cl from home, whatever the load of @dst's domain is?
+ * Only if @dst is durably idle and, where tasks that leave home run much longer, see "Dear", only
+ * if also nobody has used it for a while. When one of two instances of hackbench has ended, or
+ * has no work for all of its CPUs, these CPUs are soon durably idle. The tasks that they took from
+ * the other instance, which had a few ms left to run, made that one end 5 ms later.
  */
 static bool cosched_idle_takes(struct task_struct *p, struct cosched_cluster *cl, int dst)
 {
@@ -2625,7 +2628,7 @@ int __cosched_can_migrate(struct task_struct *p, int src, int dst,
 		goto out;
 	}
 
-	/* Capacity goes before the home. */
+	/* Capacity takes precedence over home. */
 	if (sched_asym_cpucap_active() && !cosched_task_fits(p, src))
 		goto out;
 
@@ -2634,24 +2637,28 @@ int __cosched_can_migrate(struct task_struct *p, int src, int dst,
 	if (active && cpu_rq(src)->cfs.h_nr_runnable <= 1)
 		goto out;
 	/*
-	 * A CPU that is durably idle may. One that idles for a moment
-	 * where all are busy may not: 7 to 30 moves a second and cluster, instead of
-	 * 0 to 6, on 8 LLCs of 4 CPUs with 2 threads each. Nor may a busy one,
-	 * however often balancing fails, which it keeps doing where a cluster's
-	 * weights mean it to stay at home. Which of those that run briefly may is
-	 * left to task_hot(): to pull tasks that wait for an instant behind one
-	 * another scatters their data.
-	 * Those of the idle class that run for long at a time take what nobody else wants, and
-	 * that is such moments. Of others each soon has its turn. Not cosched_runs_on(): who
-	 * changes places may sleep until the stoppers of both CPUs have done so.
+	 * A CPU of a cheaper domain may take the task, and so may a durably idle CPU. In a
+	 * domain that is not cheaper, a CPU that idles for a moment while all are busy may not:
+	 * that made 7 to 30 moves per second and cluster, instead of 0 to 6, on 8 LLCs of
+	 * 4 CPUs with 2 threads per CPU. Nor may a busy CPU there, however often balancing
+	 * fails: it keeps failing where a cluster's weights mean its tasks to stay at home.
+	 *
+	 * If @dst may, task_hot() decides about a task that runs briefly, unless its cluster is
+	 * apart: pulling tasks that wait behind one another for an instant scatters their data.
+	 *
+	 * Any idle CPU may take an idle-class task that runs for long at a time. Such a task
+	 * uses what nobody else wants, and that is the moments in which CPUs idle. Each of the
+	 * other idle-class tasks has its turn soon. Not cosched_runs_on(): a task that changes
+	 * places may sleep until the stopper threads of both CPUs have done the swap.
 	 */
 	asker = cosched_asker(p);
 	may = cosched_llc_cheaper(cl, home, asker, dst, &load, &nr) ||
 	      (idle == CPU_IDLE && cosched_idle_takes(p, cl, dst)) ||
 	      (idle && asker == COSCHED_ASKER_IDLE_CLASS && p->cosched_run > COSCHED_RUN_MAX / 2);
 	/*
-	 * A CPU of home should take it; for whatever reason that it does not. Asked last, as
-	 * that reads what all of home writes.
+	 * If a CPU of home is idle, it should take the task, so @dst may not. If balancing has
+	 * failed too often, that CPU does not take it, for whatever reason, so @dst may.
+	 * This is checked last, as it reads what all CPUs of home write.
 	 */
 	if (idle && (may || failed) && cosched_home_idle(p, home))
 		ret = failed ? 1 : 0;
@@ -2680,23 +2687,24 @@ bool __cosched_leaves_home(struct task_struct *p, int src, int dst)
 	return out;
 }
 
-/* Does @p run for so short that one that waits behind it runs before it could be fetched? */
+/* Does @p run so briefly that a task waiting behind it would run before it could be fetched? */
 static bool cosched_run_too_short(struct task_struct *p)
 {
 	return (u64)p->cosched_run << 10 < sysctl_sched_migration_cost / 8;
 }
 
 /**
- * cosched_waiting_cpu() - Where does a task wait that is as much at home on an idle CPU?
- * @prev: the last task of @cpu, still there but asleep
+ * cosched_waiting_cpu() - Find where a task waits that would be as much at home on an idle CPU.
+ * @prev: the last task of @cpu, still current there but asleep
  * @cpu: a CPU that has nothing to do
  *
- * Its own cluster's, so that nothing is kept that all its CPUs would write, and of a home of
- * several LLC domains: below one LLC the balancer counts single CPUs, and sees for itself.
- * Tasks that run for less than an eighth of what a move costs would wait no longer than it
- * takes to get them.
+ * Only tasks of @prev's cluster are considered, so that no data is needed that all CPUs of home
+ * would write. Only homes of several LLC domains are considered: below one LLC the balancer
+ * compares single CPUs and finds such a task by itself. If @prev runs for less than an eighth of
+ * what a move costs, nothing is fetched: tasks like it would wait no longer than that takes.
  *
- * Return: the nearest by number of the CPUs of home where two are runnable, -1 if there is none.
+ * Return: the first CPU of home after @cpu, by number and wrapping around, where two or more tasks
+ * of the cluster are runnable; -1 if there is none.
  */
 int cosched_waiting_cpu(struct task_struct *prev, int cpu)
 {
@@ -2738,10 +2746,10 @@ bool __cosched_detach(struct task_struct *p, int src, int dst, enum cpu_idle_typ
 }
 
 /*
- * Running tasks: strays come home, others leave a crowded one
+ * Running tasks: strays come home, others leave a crowded CPU
  */
 
-/* Do tasks wait on @rq, where @p runs? Those of the idle class only if it is one, too. */
+/* Do tasks wait on @rq, where @p runs? Idle-class tasks count only if @p is one, too. */
 static bool cosched_crowded(struct rq *rq, struct task_struct *p)
 {
 	int nr = READ_ONCE(rq->cfs.h_nr_runnable);
@@ -2753,9 +2761,10 @@ static bool cosched_crowded(struct rq *rq, struct task_struct *p)
 
 #ifdef CONFIG_SCHED_CORE
 /*
- * Would @p, on @cpu, share its core with what its cookie keeps apart from it, so that one
- * of them idles? @strays: what is a stray there does not count, as it is to come home, too.
- * Each of a core's threads would wait for the others else, and none ever change places.
+ * Can @p run on @cpu without sharing the core with a task of another cookie, so that one of the
+ * two would idle? If @strays, tasks that are strays there do not count, as they are to come home,
+ * too. Otherwise the task on each thread of a core would wait for those on the others, and none
+ * would ever change places.
  */
 static bool cosched_cookie_fits(struct task_struct *p, int cpu, bool strays)
 {
@@ -2785,7 +2794,7 @@ static bool cosched_cookie_fits(struct task_struct *p, int cpu, bool strays)
 }
 #endif
 
-/* Would @p wait longer on @cpu than on @src, as it looks now, or on average by half a task? */
+/* Would @p wait longer on @cpu than on @src, by the queues now, or on average by half a task? */
 static bool cosched_waits_longer(struct task_struct *p, int cpu, int src)
 {
 	enum cosched_asker asker = cosched_asker(p);
@@ -2796,10 +2805,12 @@ static bool cosched_waits_longer(struct task_struct *p, int cpu, int src)
 }
 
 /*
- * May @peer, running on @cpu, give its place at the home of stray @p to it and
- * go to @src instead? Not if it is at home there. 2: it would come home by
- * that; 1: it is as far from home as before, or has none. Then only if @p waits no longer:
- * else it comes home to wait, from a CPU that may idle when @peer sleeps.
+ * May @peer, which runs on @cpu, give its place there, at the home of the stray @p, to @p and go to
+ * @src instead? Not if @peer is at home on @cpu.
+ *
+ * Return: 2 if @peer comes home by that; 1 if @peer remains outside of its home, or has none; 0 if
+ * it may not. It is 1 only if @p would not wait longer on @cpu: otherwise @p would come home to
+ * wait, from a CPU that may idle when @peer sleeps.
  */
 static int cosched_swap_value(struct task_struct *p, struct task_struct *peer, int cpu, int src)
 {
@@ -2827,7 +2838,7 @@ static int cosched_swap_value(struct task_struct *p, struct task_struct *peer, i
 	return 1 + mutual;
 }
 
-/* Would home, with the stray @p of @src in it, still be no dearer than the domain it left? */
+/* If the stray @p came home from @src, would home still be no dearer than the domain it left? */
 static bool cosched_home_takes(struct task_struct *p, struct cosched_cluster *cl,
 			       struct cosched_home *home, int src)
 {
@@ -2840,11 +2851,18 @@ static bool cosched_home_takes(struct task_struct *p, struct cosched_cluster *cl
 }
 
 /*
- * Where the running stray @p goes, on @src: to a home CPU that is durably idle,
- * else, with *@peer, to one where that task runs; *@mutual: it comes home too.
- * Else, before a swap with who does not, to the CPU with the least load, if its queue is
- * the shorter one, now and on average, and home no dearer with @p. Where queues are long
- * and tasks do not sleep, another's stray rarely runs at the same time.
+ * Find where the stray @p, which runs on @src, should go, in this order:
+ *
+ * - to a home CPU that is durably idle;
+ * - to a home CPU whose running task, *@peer, comes home by changing places (*@mutual is true);
+ * - to the home CPU with the least load, if its queue is shorter than that of @src, now and on
+ *   average, and home would be no dearer with @p;
+ * - to a home CPU whose running task, *@peer, changes places without coming home.
+ *
+ * The third is there because a stray of another cluster rarely runs at the same time as @p if
+ * queues are long and tasks do not sleep.
+ *
+ * Return: that CPU, or -1 if there is none. *@peer is NULL if @p goes there alone.
  */
 static int cosched_way_home(struct task_struct *p, struct cosched_cluster *cl,
 			    struct cosched_home *home, int src,
@@ -2857,10 +2875,10 @@ static int cosched_way_home(struct task_struct *p, struct cosched_cluster *cl,
 	struct cosched_scan s = COSCHED_SCAN_INIT;
 
 	*peer = NULL;
-	/* Shorter by half a task: one that shares a CPU with a short one is well off. */
+	/* Less by half a task: a stray beside a task that runs for a short time is well off. */
 	least = cosched_cpu_load(src, asker);
 	least -= min(least, SCHED_CAPACITY_SCALE / 2);
-	/* From different CPUs, strays look at different ones first. */
+	/* Strays on different CPUs look at different home CPUs first. */
 	first = cpumask_nth(src % home->nr, home_mask(home));
 	for_each_cpu_wrap(cpu, home_mask(home), first) {
 		struct task_struct *curr;
@@ -2876,7 +2894,7 @@ static int cosched_way_home(struct task_struct *p, struct cosched_cluster *cl,
 				s.idle = cpu;
 				s.rank = rank;
 			}
-			/* Look at the same CPU again next time, if it is idle still. */
+			/* Next time, look at the same CPU again if it is still idle. */
 			if (look_cpu == nr_cpu_ids || cpu == p->cosched_look_cpu) {
 				look_cpu = cpu;
 				look_util = util;
@@ -2902,7 +2920,7 @@ static int cosched_way_home(struct task_struct *p, struct cosched_cluster *cl,
 			*peer = curr;
 		}
 	}
-	/* A CPU that is busy for a moment is asked again at the next tick. */
+	/* If the CPU of the last look is busy for a moment, look again at the next tick. */
 	if (look_cpu == p->cosched_look_cpu || p->cosched_look_cpu >= nr_cpu_ids ||
 	    !time_before(jiffies, p->cosched_look + 2 * COSCHED_LOOK_INTERVAL)) {
 		p->cosched_look = jiffies;
@@ -2923,9 +2941,9 @@ static int cosched_way_home(struct task_struct *p, struct cosched_cluster *cl,
 }
 
 /*
- * Do others wait for @cpu, where @p runs, for longer than a kernel thread takes
- * that has an instant to do? They did when @p looked last, not long ago; or so
- * many did, on average, that @p's turn may come too seldom to remember it.
+ * Have other tasks waited for @cpu, where @p runs, for longer than a kernel thread needs that has
+ * work for an instant? Yes if some waited when @p last looked, not long ago. Also yes if, on
+ * average, so many wait that @p may run too rarely for its last look to be recent enough.
  */
 static bool cosched_long_crowded(struct task_struct *p, int cpu)
 {
@@ -2936,8 +2954,8 @@ static bool cosched_long_crowded(struct task_struct *p, int cpu)
 }
 
 /*
- * Where @p goes, which runs on @src, if others wait there and, @lasting, not only
- * for a moment: out of home or, as a stray, further.
+ * Where should @p, which runs on @src, go if others wait there and, as @lasting says, not only for
+ * a moment? Out of home or, if it is a stray, elsewhere outside. -1: it stays.
  */
 static int cosched_way_out(struct task_struct *p, struct cosched_cluster *cl,
 			   struct cosched_home *home, int src, bool lasting)
@@ -2955,12 +2973,13 @@ static int cosched_way_out(struct task_struct *p, struct cosched_cluster *cl,
 				  COSCHED_CROWDED : COSCHED_CROWDED_STRAY, 0, &reason);
 }
 
-/* With two locks held: a few us, if none of them is in the cache. */
+/* Tasks to look at with two locks held: this takes a few us if none of them is in the cache. */
 #define COSCHED_ALONG_LOOKS		128U
 
 /*
- * Moves up to @nr of those of @cl that wait on @src to @cpu, where they go before who runs there if
- * @first, and says how many it did.
+ * Moves up to @nr tasks of @cl that wait on @src to @cpu, and returns how many it moved. If @first,
+ * they are to go before the task that runs on @cpu, so only SCHED_NORMAL tasks that run briefly
+ * are moved.
  */
 static unsigned int cosched_move_waiting(struct cosched_cluster *cl, int src, int cpu,
 					 unsigned int nr, bool first)
@@ -2972,7 +2991,7 @@ static unsigned int cosched_move_waiting(struct cosched_cluster *cl, int src, in
 	lockdep_assert_rq_held(src_rq);
 	lockdep_assert_rq_held(dst_rq);
 
-	/* The last ones ran least recently. */
+	/* The last tasks in the list ran least recently. */
 	list_for_each_entry_safe_reverse(p, next, &src_rq->cfs_tasks, se.group_node) {
 		if (moved == nr || !looks--)
 			break;
@@ -2997,10 +3016,11 @@ static unsigned int cosched_move_waiting(struct cosched_cluster *cl, int src, in
 }
 
 /*
- * Who goes home from a queue takes along those of its cluster that wait there, while home has
- * the shorter queues. Each would only find out when it runs for a tick, after the slices of all
- * others: a hundred tasks that woke up at once and left for a domain that was idle then stood in
- * the way of those at home there for 100 ms when these had work, and do for 25.
+ * A stray that goes home from a queue takes along the tasks of its cluster that wait there, as
+ * long as home has the shorter queues. Otherwise each of them would find its way only when it runs
+ * during a tick, after the slices of all others. A hundred tasks had woken up at once and left for
+ * a domain that was idle at that time. When the tasks at home in that domain then had work, the
+ * hundred were in their way for 100 ms without this, and are for 25 ms with it.
  */
 static void cosched_take_along(struct cosched_cluster *cl, int src)
 {
@@ -3037,7 +3057,7 @@ out:
 	rcu_read_unlock();
 }
 
-/* Whom a CPU's callback fetches for. */
+/* The cluster that a CPU's balance callback fetches a task of. */
 struct cosched_fetch {
 	struct balance_callback	head;
 	struct cosched_cluster	*cl;
@@ -3046,8 +3066,8 @@ struct cosched_fetch {
 static DEFINE_PER_CPU(struct cosched_fetch, cosched_fetches);
 
 /*
- * The nearest by number of home's CPUs below the LLC of @cpu, which is one itself, where one of @cl
- * waits; -1: there is none.
+ * The first CPU after @cpu, by number and wrapping around, below the same LLC and at home, where a
+ * task of @cl waits; -1 if there is none, if @cpu is not at home, or if no strays compute at home.
  */
 static int cosched_waiting_near(struct cosched_cluster *cl, int cpu)
 {
@@ -3067,9 +3087,10 @@ static int cosched_waiting_near(struct cosched_cluster *cl, int cpu)
 }
 
 /*
- * Runs when @rq has switched, to a stray: gets the one that waits, which goes before it. Interrupts
- * have been off since the task of the cluster was current, so that this is still there. Where the
- * lock was dropped meanwhile, another CPU may run this, with preemption off since it had the lock.
+ * Runs when @rq has switched to a stray: fetches a task that waits elsewhere, which goes before the
+ * stray. Interrupts have been off since the task of the cluster was current, so the cluster still
+ * exists. If the lock was dropped meanwhile, another CPU may run this, but with preemption off
+ * since it took the lock.
  */
 static void cosched_fetch(struct rq *rq)
 {
@@ -3084,7 +3105,7 @@ static void cosched_fetch(struct rq *rq)
 		goto out;
 	src_rq = cpu_rq(src);
 	double_lock_balance(rq, src_rq);
-	/* Somebody may have been woken here meanwhile. */
+	/* A task of the cluster may have been woken here meanwhile. */
 	if (!per_cpu_ptr(cl->cpu, cpu)->nr_runnable) {
 		update_rq_clock(src_rq);
 		update_rq_clock(rq);
@@ -3096,10 +3117,10 @@ out:
 }
 
 /*
- * @rq switches to the stray @p, from the last runnable one of a cluster there, which goes to sleep.
- * Where only strays are left, no CPU runs out of work that could take who waits elsewhere: have it
- * do so once it has switched. Not where they run for less than it takes, see
- * cosched_run_too_short().
+ * @rq switches to the stray @p, from the last runnable task of a cluster there, which goes to
+ * sleep. A CPU that has only strays left does not run out of work, and so would not take a task
+ * that waits elsewhere: have it do so once it has switched. Only if the task that goes to sleep
+ * runs briefly, but not for less time than that takes, see cosched_run_too_short().
  */
 void __cosched_set_next(struct rq *rq, struct task_struct *p)
 {
@@ -3125,8 +3146,8 @@ void __cosched_set_next(struct rq *rq, struct task_struct *p)
 }
 
 /*
- * Runs in the task itself on its return to user mode, where it may sleep: those that
- * run are moved by the stopper threads of the CPUs involved.
+ * Runs in the task itself on its return to user mode, where it may sleep: running tasks
+ * are moved by the stopper threads of the CPUs involved.
  */
 static void cosched_move_work(struct callback_head *work)
 {
@@ -3141,7 +3162,7 @@ static void cosched_move_work(struct callback_head *work)
 		return;
 
 	rcu_read_lock();
-	/* Only a reference of its own keeps the cluster for the counters below. */
+	/* The counters below need a reference: @p may leave the cluster while it sleeps. */
 	cl = READ_ONCE(p->cosched);
 	if (!cl || !cosched_cluster_tryget(cl)) {
 		rcu_read_unlock();
@@ -3255,11 +3276,11 @@ static void cosched_task_set(struct task_struct *p, bool exiting)
 	update_rq_clock(rq);
 	if (old)
 		__cosched_dequeue(rq, p);
-	/* Pairs with the address dependency of those who look in RCU sections. */
+	/* Pairs with the address dependency of readers in RCU read sections. */
 	smp_store_release(&p->cosched, new);
 	if (!new)
 		goto unlock;
-	/* What it ran so far is not the new cluster's. */
+	/* What the task ran so far is not charged to the new cluster. */
 	if (task_on_rq_queued(p) && task_current(rq, p) && cosched_counts(p))
 		p->sched_class->update_curr(rq);
 	cosched_charge_from_now(p);
@@ -3271,8 +3292,8 @@ unlock:
 }
 
 /**
- * cosched_task_update() - Put a task into the cluster that its cgroup is due.
- * @p: the task; the caller has stored what changed before
+ * cosched_task_update() - Put a task into the cluster of its current cgroup.
+ * @p: the task; the caller must have stored what changed before
  */
 void cosched_task_update(struct task_struct *p)
 {
@@ -3286,9 +3307,9 @@ void cosched_task_update(struct task_struct *p)
 void cosched_task_exit(struct task_struct *p)
 {
 	/*
-	 * Look under the lock only: a walker may be about to give the task a
-	 * cluster, not having seen PF_EXITING yet. Where a key is off for want of
-	 * clusters there is no such walker.
+	 * Check for a cluster under the lock only: a walker may be about to give the
+	 * task a cluster, not having seen PF_EXITING yet. If the static key is off,
+	 * because there are no clusters, there is no such walker.
 	 */
 	if (cosched_enabled() || p->cosched)
 		cosched_task_set(p, true);
@@ -3299,16 +3320,18 @@ void cosched_task_exit(struct task_struct *p)
  */
 
 /**
- * cosched_cluster_demand() - Mean of the decayed numbers of running and of runnable tasks.
+ * cosched_cluster_demand() - The demand of a cluster: the mean of the decayed numbers of its
+ *	running and of its runnable tasks.
  * @cl: the cluster
- * @cpus: for each possible CPU, where to add what is there, and to take it from others
- * @demand: where to add the sum over all CPUs, SCHED_CAPACITY_SCALE being one task, and
- *	the numbers of runnable tasks just now, and whether they come in bursts or overrun
- *	the machine
+ * @cpus: for each possible CPU, where to add what the cluster has there, and to subtract its
+ *	runnable tasks from the number of others
+ * @demand: where to add the sum over all CPUs, SCHED_CAPACITY_SCALE being one task, the
+ *	numbers of tasks that are runnable just now, and whether they come in bursts or
+ *	overrun the machine
  *
- * A thousand clusters times the CPUs of a large machine are too many to look at,
- * and to lock: only where there was load lately, and as cosched_peek() sees it; it is
- * smoothed anyway.
+ * A thousand clusters times the CPUs of a large machine are too many to look at, and to
+ * lock. So this looks only at CPUs where the cluster had load lately, and without a lock,
+ * by cosched_peek(). The result is smoothed anyway.
  *
  * Return: whether there was anything to add.
  */
@@ -3331,7 +3354,7 @@ bool cosched_cluster_demand(struct cosched_cluster *cl, struct cosched_on_cpu *c
 		}
 		avg.runnable = (avg.util + avg.runnable) / 2;
 		cpus[cpu].load += avg.runnable;
-		/* Both of one moment: a task that sleeps a bit later would be another's. */
+		/* Both at one moment: a task that sleeps in between would count as another's. */
 		if (!cpus[cpu].asked) {
 			cpus[cpu].asked = 1;
 			cpus[cpu].nr_others = READ_ONCE(cpu_rq(cpu)->cfs.h_nr_runnable);
@@ -3348,9 +3371,11 @@ bool cosched_cluster_demand(struct cosched_cluster *cl, struct cosched_on_cpu *c
 }
 
 /**
- * cosched_cpu_demand() - The same of all tasks on a CPU; none where all are of the idle class.
+ * cosched_cpu_demand() - The demand of all tasks on a CPU.
  * @cpu: an online CPU
- * @nr: how many are runnable there just now
+ * @nr: where to store how many are runnable there just now
+ *
+ * Return: the demand. It is 0, and so is *@nr, if all tasks there are of the idle class.
  */
 u32 cosched_cpu_demand(int cpu, unsigned int *nr)
 {
@@ -3365,14 +3390,14 @@ u32 cosched_cpu_demand(int cpu, unsigned int *nr)
 }
 
 /**
- * cosched_task_demand() - The same of one task, whether it is in a cluster or not
+ * cosched_task_demand() - The demand of one task, whether it is in a cluster or not.
  * @p: a task
  *
- * Return: none of one that sleeps, is SCHED_IDLE or not of the fair class.
+ * Return: the demand; 0 for a task that sleeps, is SCHED_IDLE or is not of the fair class.
  */
 u32 cosched_task_demand(struct task_struct *p)
 {
-	/* Racy, as what is read of run queues: the next look sees it otherwise. */
+	/* Racy, like what is read from run queues: the next look corrects that. */
 	if (READ_ONCE(p->on_rq) != TASK_ON_RQ_QUEUED || !cosched_counts(p) ||
 	    task_has_idle_policy(p))
 		return 0;
@@ -3381,17 +3406,18 @@ u32 cosched_task_demand(struct task_struct *p)
 
 #ifdef CONFIG_FAIR_GROUP_SCHED
 /*
- * The most that a group weighs which is batch: what a nice level of 10 does, that of
- * nice(1) and a tenth of a CPU beside a task of level 0. The scheduler itself does
- * not balance such a difference between CPUs (sd->imbalance_pct), nor does a home move
- * for it (AUTO_MARGIN in kernel/cgroup/cosched_auto.c). cpu.weight is 10 then, and
- * cpu.idle is below.
+ * The largest weight of a group that is batch: that of nice level 10, which is what nice(1)
+ * sets by default, and which is a tenth of a CPU beside a task of level 0. The scheduler
+ * itself does not balance such a difference between CPUs (sd->imbalance_pct), nor does a
+ * home move for it (AUTO_MARGIN in kernel/cgroup/cosched_auto.c). It corresponds to a
+ * cpu.weight of 10; a group with cpu.idle is below it.
  */
 #define COSCHED_BATCH_WEIGHT	sched_prio_to_weight[NICE_TO_PRIO(10) - MAX_RT_PRIO]
 
 /*
- * What a group with @shares weighs against a normal task, within one that weighs
- * @weight. What lifts it above normal lifts those beside it, too, or is for them.
+ * What a group with @shares weighs against a normal task, within a group that weighs
+ * @weight. Shares above normal count as normal: those of a parent lift all groups in it
+ * alike, or are meant for other groups in it.
  */
 static unsigned long cosched_weight_within(unsigned long weight, unsigned long shares)
 {
@@ -3449,11 +3475,11 @@ bool cosched_numa_balancing(void)
  * @p: the task, on which the caller holds a reference
  * @faults: for each node, where to add them
  *
- * A task's array of faults comes with its first one and is freed with the task, after
- * the last reference; so it may be read without lock. What it says is an average that
- * the task itself changes, now and then: a sum in the middle of that is none that ever
- * was, and replaced at the next look. Those of its numa_group are not asked for: they
- * are sums over tasks of other clusters, too.
+ * A task's array of faults is allocated at its first fault and freed with the task, after
+ * the last reference, so it may be read without a lock. It holds averages that the task
+ * itself updates now and then. A sum read in the middle of an update may be one that never
+ * existed; the next look replaces it. The faults of the task's numa_group are not used:
+ * they are sums over tasks of other clusters, too.
  */
 void cosched_task_faults(struct task_struct *p, u64 *faults)
 {
@@ -3479,7 +3505,7 @@ void cosched_llc_ids(int *llc)
 {
 	int cpu;
 
-	/* Not while domains are rebuilt: for a moment there are none then. */
+	/* Not while domains are being rebuilt: there are none for a moment then. */
 	mutex_lock(&sched_domains_mutex);
 	rcu_read_lock();
 	for_each_online_cpu(cpu)
@@ -3492,7 +3518,7 @@ void cosched_llc_ids(int *llc)
 /**
  * cosched_llc_cpus() - The CPUs of the LLC domain of a CPU.
  * @cpu: an online CPU
- * @cpus: where to store them; only @cpu where it has no domain
+ * @cpus: where to store them; only @cpu if it has no domain
  */
 void cosched_llc_cpus(int cpu, struct cpumask *cpus)
 {
@@ -3504,8 +3530,9 @@ void cosched_llc_cpus(int cpu, struct cpumask *cpus)
 }
 
 /*
- * The sched domains of @cpu were attached, and with them its LLC; or detached, as it goes offline
- * or is isolated: such a CPU is no LLC of its own, and nothing is left outside of a home there.
+ * The sched domains of @cpu were attached, and with them its LLC; or they were detached, because
+ * @cpu goes offline or is isolated. A CPU without sched domains is not an LLC of its own, so there
+ * is no domain outside of a home there.
  */
 void cosched_update_llc(int cpu, int llc_id)
 {
