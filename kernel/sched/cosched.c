@@ -1463,6 +1463,8 @@ static void cosched_scan_home(struct task_struct *p, const struct cpumask *span,
 		cosched_scan(p, span, llc, warm, s);
 		return;
 	}
+	/* Of the LLC domain of @other, all CPUs are below the same LLC as @other. */
+	s->enough = COSCHED_RANK_LLC | COSCHED_RANK_CORE;
 	for_each_cpu_wrap(other, &cosched_llcs, warm) {
 		const struct cpumask *far = cosched_llc_span(other);
 

@@ -307,9 +307,9 @@ static void rule1_neighbours_first(const char *top)
 
 /*
  * Of a home of two LLC domains the first has no idle CPU, and @busy CPUs of the second are busy.
- * How many of the wakeups of one that runs briefly go from the first to the second, in percent?
+ * How many of the wakeups of a task that runs briefly go from the first to @where, in percent?
  */
-static double brief_to_far(const char *top, int busy)
+static double brief_to_far(const char *top, int busy, const cpu_set_t *where)
 {
 	const struct ru_topo *topo = ru_topo();
 	cpu_set_t home = ru_or(&topo->llc[0], &topo->llc[1]), rest = ru_minus(&topo->online, &home);
@@ -337,10 +337,10 @@ static double brief_to_far(const char *top, int busy)
 		    !CPU_ISSET(e->src, &topo->llc[0]))
 			continue;
 		woke++;
-		there += CPU_ISSET(e->dst, &topo->llc[1]);
+		there += CPU_ISSET(e->dst, where);
 	}
-	cs_diag("%d of %d wakeups to the other domain, where %d of %d CPUs are busy", there, woke,
-		busy, CPU_COUNT(&topo->llc[1]));
+	cs_diag("%d of %d wakeups to %d CPUs of the other domain, where %d of %d are busy", there,
+		woke, CPU_COUNT(where), busy, CPU_COUNT(&topo->llc[1]));
 	REQUIRE(woke >= 10, "few woke up whose previous domain is busy");
 	return percent(there, woke);
 }
@@ -348,16 +348,29 @@ static double brief_to_far(const char *top, int busy)
 /* Who runs briefly finds an idle CPU below another LLC, if home has one. */
 static void rule1_brief_to_idle_domain(const char *top)
 {
-	REQUIRE(brief_to_far(top, 0) >= 50, "wakeups wait where a domain of home is idle");
+	REQUIRE(brief_to_far(top, 0, &ru_topo()->llc[1]) >= 50, "wakeups wait where a domain of home is idle");
 }
 
 /* It does not take the last idle CPU there, which those will need that sleep there for a moment. */
 static void rule1_brief_not_to_busy_domain(const char *top)
 {
-	int n = CPU_COUNT(&ru_topo()->llc[1]);
+	const cpu_set_t *far = &ru_topo()->llc[1];
+	int n = CPU_COUNT(far);
 
-	REQUIRE(brief_to_far(top, n - n / 2) <= 5,
+	REQUIRE(brief_to_far(top, n - n / 2, far) <= 5,
 		"wakeups of one that runs briefly go to a domain of home of which half is busy");
+}
+
+/* There as well, it takes an idle core before the sibling of a busy CPU. */
+static void rule1_brief_to_idle_core(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	const cpu_set_t *far = &topo->llc[1];
+	cpu_set_t idle = ru_minus(far, &topo->siblings[ru_nth(far, 0)]);
+
+	if (!topo->smt || !CPU_COUNT(&idle))
+		cs_skip("needs SMT and a home of two cores");
+	REQUIRE(brief_to_far(top, 1, &idle) >= 50, "wakeups go to the sibling of a busy CPU");
 }
 
 /* Did a worker of @g run on @cpu at any time from @from to @to? */
@@ -3063,6 +3076,7 @@ int main(int argc, char **argv)
 		TEST(rule1_neighbours_first),
 		TEST(rule1_brief_to_idle_domain),
 		TEST(rule1_brief_not_to_busy_domain),
+		TEST(rule1_brief_to_idle_core),
 		TEST(rule1_idle_again),
 		TEST(rule1_idle_core_before_sibling),
 		TEST(rule1_sched_idle_is_idle),
