@@ -31,7 +31,7 @@ enum cosched_event {
 	COSCHED_WAKEUP_HOME,
 	COSCHED_WAKEUP_SPILLED,
 	COSCHED_WAKEUP_OVERFLOWED,
-	COSCHED_NR_BATCHED,		/* those above are batched per CPU */
+	COSCHED_NR_BATCHED,		/* the events above are batched per CPU */
 	COSCHED_STRAY_RETURNED = COSCHED_NR_BATCHED,
 	COSCHED_STRAY_SWAPPED,
 	COSCHED_TASK_PUSHED,
@@ -57,23 +57,23 @@ struct cosched_load {
 struct cosched_demand {
 	u32 sum;		/* decayed */
 	u32 nr_normal;		/* runnable tasks that are not SCHED_IDLE */
-	u32 nr_idle_policy;	/* and that are */
-	bool bursts;		/* they wait at home for each other, and need not */
-	bool overruns;		/* all of the machine is their home meanwhile */
+	u32 nr_idle_policy;	/* runnable tasks that are SCHED_IDLE */
+	bool bursts;		/* its tasks wait at home for each other, and need not */
+	bool overruns;		/* it overruns the machine, all of which is its home then */
 };
 
-/* What there is on a CPU, of the clusters that were asked. */
+/* What the clusters that were asked for their demand have on a CPU. */
 struct cosched_on_cpu {
 	u32 load;		/* SCHED_CAPACITY_SCALE being one task */
-	s32 nr_others : 31;	/* runnable tasks that are not theirs, if one was asked */
-	u32 asked : 1;
+	s32 nr_others : 31;	/* runnable tasks that are not theirs, if .asked */
+	u32 asked : 1;		/* there is such a cluster here */
 };
 
 struct cosched_cluster;
 
 extern struct static_key_false_deferred cosched_used;
 
-/* True while any cgroup has a preference, and a moment longer. */
+/* True while any cgroup has a preference, and for a moment longer. */
 static inline bool cosched_enabled(void)
 {
 	return static_branch_unlikely(&cosched_used.key);
@@ -102,7 +102,7 @@ void cosched_llc_ids(int *llc);
 void cosched_task_update(struct task_struct *p);
 void cosched_task_exit(struct task_struct *p);
 
-/* The cluster of the cgroup @p is in now; caller is in an RCU read section. */
+/* The cluster of the cgroup that @p is in now; the caller is in an RCU read section. */
 struct cosched_cluster *cosched_css_cluster(struct task_struct *p);
 
 #endif /* CONFIG_CGROUP_COSCHED */

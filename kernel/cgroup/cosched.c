@@ -8,20 +8,23 @@
  * the life cycle. What a cluster means for the scheduler, and the rules for
  * locking and lifetime, are in kernel/sched/cosched.c.
  *
- * Home of a cgroup, the CPUs it prefers now, from the root of the tree down:
+ * The home of a cgroup is the set of CPUs that it prefers now. It is computed
+ * from the root of the tree down:
  *
- *	home(child) = asked(child) & home(parent)	where that is not empty
+ *	home(child) = asked(child) & home(parent)	if that is not empty
  *	home(child) = home(parent)			otherwise
  *
  * The root has no home and so does not narrow what its children ask for. Only
- * online CPUs count: a home follows CPU hotplug. What a cgroup with an automatic home
- * asks for is chosen from time to time, see below and cosched_auto.c.
+ * online CPUs count: a home follows CPU hotplug. What a cgroup with an automatic
+ * home asks for is chosen from time to time, see below and cosched_auto.c.
  *
- * Anything that changes the result, a write, a new or a removed cgroup, a CPU
- * that comes or goes, runs cosched_update() under cosched_mutex over the cgroups
- * affected. All memory is allocated before, so a write is accepted or refused
- * as a whole. Static keys want cpus_read_lock(), the hotplug callbacks run with
- * it held, hence the order: cgroup_mutex > cpus_read_lock > cosched_mutex.
+ * Everything that changes the result (a write, a new or a removed cgroup, a CPU
+ * that comes or goes) runs cosched_update() under cosched_mutex over the cgroups
+ * affected. All memory is allocated before that, so a write is accepted or
+ * refused as a whole. Static keys need cpus_read_lock(), and the hotplug
+ * callbacks run with that lock held, hence the order
+ *
+ *	cgroup_mutex > cpus_read_lock > cosched_mutex
  */
 #include <linux/cgroup.h>
 #include <linux/cosched.h>
@@ -41,18 +44,18 @@
 struct cosched_css {
 	struct cgroup_subsys_state	css;
 
-	/* The cluster its tasks belong to, its own or an ancestor's, or NULL. */
+	/* The cluster that its tasks belong to, its own or an ancestor's, or NULL. */
 	struct cosched_cluster __rcu	*cluster;
 
 	/* The following are protected by cosched_mutex. */
 	struct cosched_cluster		*own;		/* NULL: no preference set here */
-	struct list_head		owner;		/* in cosched_owners, with .own */
+	struct list_head		owner;		/* in cosched_owners while .own is set */
 	struct cpumask			*asked;		/* NULL: inherited */
 	struct cosched_automatic	*automatic;	/* what chooses .asked, or NULL */
 	unsigned int			weights[2];	/* 0: inherited */
-	bool				changed;	/* home, in this cosched_update() */
+	bool				changed;	/* home changed in this cosched_update() */
 	bool				offline;
-	struct cosched_stat		past;		/* of clusters that are no more */
+	struct cosched_stat		past;		/* of clusters that no longer exist */
 
 	struct cgroup_file		effective_file;
 };
@@ -69,21 +72,21 @@ static LIST_HEAD(cosched_owners);
 struct cosched_automatic {
 	struct cosched_auto		choice;
 	struct cosched_css		*cs;
-	struct cosched_demand		sample;		/* this time */
-	bool				sampled;	/* there was one */
-	bool				turn;		/* its home is chosen this time */
-	bool				light;		/* is batch, as it weighs little */
-	bool				batch;		/* its tasks are */
+	struct cosched_demand		sample;		/* demand at this look */
+	bool				sampled;	/* .sample was taken at least once */
+	bool				turn;		/* its home is chosen at this look */
+	bool				light;		/* is batch because it weighs little */
+	bool				batch;		/* is batch because of its tasks */
 	bool				alone;		/* choice.alone at the last look */
-	u32				normal;		/* mean number of those that are not */
+	u32				normal;		/* mean number of non-SCHED_IDLE tasks */
 	u32				limit;		/* CPU time that it is allowed */
-	u32				bursts;		/* the demand when they were seen, or 0 */
-	bool				overran;	/* the machine, at the last look */
-	u32				chosen;		/* the demand when its home was, last */
-	unsigned int			memory;		/* cosched_auto_tenth() of the last time */
-	unsigned int			next_cpus;	/* when to find .cpus anew, a look */
-	struct cpumask			cpus;		/* that cpusets leave to its tasks */
-	u64				running;	/* new: the domain of most of its tasks */
+	u32				bursts;		/* demand when bursts last seen, or 0 */
+	bool				overran;	/* overran the machine at the last look */
+	u32				chosen;		/* demand when its home was last chosen */
+	unsigned int			memory;		/* cosched_auto_tenth() of the last sum */
+	unsigned int			next_cpus;	/* the look that finds .cpus anew */
+	struct cpumask			cpus;		/* CPUs that cpusets leave to its tasks */
+	u64				running;	/* if new: where most of its tasks run */
 	bool				far_known;
 	u32				far[COSCHED_AUTO_DOMAINS];
 	u32				room[COSCHED_AUTO_DOMAINS];
@@ -94,18 +97,18 @@ struct cosched_survey {
 	struct cosched_machine		machine;
 	struct list_head		clusters;	/* cosched_automatic::choice */
 	unsigned int			nr_clusters;
-	bool				new_tree;	/* other ones than at the look before */
-	bool				nested;		/* some are below others */
-	struct cpumask			online;		/* of the look before, as llc_before */
+	bool				new_tree;	/* .clusters changed since the last look */
+	bool				nested;		/* some clusters are below others */
+	struct cpumask			online;		/* at the look before, as .llc_before */
 	struct cpumask			usable;		/* CPUs that are in a domain */
 	struct cpumask			span[COSCHED_AUTO_DOMAINS];
 	int				node[COSCHED_AUTO_DOMAINS];
 	bool				new_domains;	/* since the look before */
-	unsigned long			loaded;		/* jiffies */
+	unsigned long			loaded;		/* jiffies, when load was surveyed */
 	s64				others[COSCHED_AUTO_DOMAINS];	/* load, smoothed */
 	unsigned int			looks;
-	u64				pages[MAX_NUMNODES];		/* or faults, on each */
-	u32				far[COSCHED_AUTO_DOMAINS];	/* a guess */
+	u64				pages[MAX_NUMNODES];		/* or faults, by node */
+	u32				far[COSCHED_AUTO_DOMAINS];	/* a guess, if new */
 	u32				running[COSCHED_AUTO_DOMAINS];	/* of a new cluster */
 	int				llc[NR_CPUS], llc_before[NR_CPUS];
 	u16				domain[NR_CPUS];
@@ -145,7 +148,7 @@ static void cosched_unlock(void)
  * Hierarchy
  */
 
-/* The cgroup whose cluster @cs belongs to, itself or an ancestor, or NULL. */
+/* The cgroup whose cluster @cs belongs to: @cs itself or an ancestor, or NULL. */
 static struct cosched_css *cosched_owner(struct cosched_css *cs)
 {
 	while (cs && !(cs->own && !cpumask_empty(cosched_cluster_home(cs->own))))
@@ -153,14 +156,14 @@ static struct cosched_css *cosched_owner(struct cosched_css *cs)
 	return cs;
 }
 
-/* home(@cs), empty where there is none. */
+/* home(@cs), empty if there is none. */
 static const struct cpumask *cosched_home(struct cosched_css *cs)
 {
 	cs = cosched_owner(cs);
 	return cs ? cosched_cluster_home(cs->own) : cpu_none_mask;
 }
 
-/* home(child) into @home, see the top. @asked may be NULL, @parent empty. */
+/* Compute home(child) into @home, see the top. @asked may be NULL, @parent empty. */
 static void cosched_narrow(struct cpumask *home, const struct cpumask *asked,
 			   const struct cpumask *parent, const struct cpumask *online)
 {
@@ -213,9 +216,9 @@ static void cosched_update_one(struct cosched_css *cs)
 }
 
 /*
- * Recompute @root and all below it. @before is the home of @root before the
- * change, NULL where only the online CPUs changed. Tells pollers of
- * cosched.cpus_preferred.effective.
+ * Recompute @root and all cgroups below it. @before is the home of @root before the
+ * change, or NULL if only the online CPUs or what an automatic home asks for changed.
+ * Notifies pollers of cosched.cpus_preferred.effective.
  */
 static void cosched_update(struct cosched_css *root, const struct cpumask *before)
 {
@@ -227,7 +230,7 @@ static void cosched_update(struct cosched_css *root, const struct cpumask *befor
 	css_for_each_descendant_pre(pos, &root->css) {
 		struct cosched_css *cs = css_cosched(pos);
 
-		/* Dying ones too, as long as there can be a task that sees them. */
+		/* Include dying cgroups, as long as there can be a task that sees them. */
 		if (cs->offline || !css_tryget(pos))
 			continue;
 		rcu_read_unlock();
@@ -241,13 +244,13 @@ static void cosched_update(struct cosched_css *root, const struct cpumask *befor
 		rcu_read_lock();
 		css_put(pos);
 	}
-	/* Only what happens in this walk may count as changed in it. */
+	/* A change counts only in the walk in which it happens. */
 	css_for_each_descendant_pre(pos, &root->css)
 		css_cosched(pos)->changed = false;
 	rcu_read_unlock();
 }
 
-/* The preference of @cs itself ceases; its past stays. */
+/* @cs has no preference of its own any more. Its statistics are kept in .past. */
 static struct cosched_cluster *cosched_disown(struct cosched_css *cs)
 {
 	struct cosched_cluster *cl = cs->own;
@@ -263,7 +266,7 @@ static struct cosched_cluster *cosched_disown(struct cosched_css *cs)
 static void cosched_drop(struct cosched_cluster *cl)
 {
 	if (cl) {
-		/* Later, and from there: text is not patched for every change. */
+		/* Deferred to a work item, so that text is not patched for every change. */
 		static_branch_slow_dec_deferred(&cosched_used);
 		cosched_cluster_put(cl);
 	}
@@ -272,23 +275,25 @@ static void cosched_drop(struct cosched_cluster *cl)
 /*
  * Automatic homes
  *
- * While there are any, a worker looks every COSCHED_AUTO_INTERVAL: domains, load,
- * demand of each cluster; has cosched_auto_choose() choose; and updates the cgroups
- * whose home changed. New ones are placed at once, and neither those within a home that is
- * set to something else nor CPU hotplug wait. The worker is frozen with user space, so that
- * homes are after a suspend what they were before.
+ * While there are any, a worker takes a look every COSCHED_AUTO_INTERVAL: it surveys
+ * domains, load and the demand of each cluster, has cosched_auto_choose() choose, and
+ * updates the cgroups whose home changed. New automatic homes, those within a home that
+ * is set to something else, and CPU hotplug do not wait for the worker: they cause a
+ * look at once. The worker is frozen with user space, so that homes are the same after
+ * a suspend as before it.
  */
 
-/* Averages have forgotten nine tenths of what they were. */
+/* By then, averages have forgotten nine tenths of what they were. */
 #define COSCHED_AUTO_INTERVAL	msecs_to_jiffies(100)
 
 /*
- * What a new cluster is taken to demand until it is looked at: two tasks, more than who
- * writes to the file is himself, or several new ones would all avoid him.
+ * The least demand assumed of a new cluster until it is first sampled: two tasks. That
+ * is more than the task that writes to the file demands itself, or else several new
+ * clusters would all avoid the domain of that task.
  */
 #define COSCHED_AUTO_DEMAND_NEW	(2U * SCHED_CAPACITY_SCALE)
 
-/* From what load on a new cluster is where it runs. */
+/* If its tasks that run already demand this much, a new cluster has its home where they are. */
 #define COSCHED_AUTO_RUNNING	(SCHED_CAPACITY_SCALE / 4 * 3)
 
 static void cosched_auto_work(struct work_struct *work);
@@ -310,10 +315,11 @@ static const struct cpumask *cosched_cpuset(struct cgroup *cgrp)
 #endif
 
 /*
- * CPUs that cpusets leave to the tasks that the home of @a is for, into @a->cpus: those of
- * the cgroups that have tasks, @a's and below, whether the controller is enabled there or
- * not. A home that is set by hand below is for tasks of its own. While there are no tasks,
- * those of @a's cgroup. Single tasks' affinity is not looked at.
+ * Find the CPUs that cpusets leave to the tasks that the home of @a is for, into
+ * @a->cpus. These are the CPUs of those cgroups, that of @a and below, that have tasks,
+ * whether the controller is enabled there or not. A cgroup below with a home set by
+ * hand is left out: that home is for its tasks. While there are no tasks, take the CPUs
+ * of the cgroup of @a. The affinity of single tasks is not looked at.
  *
  * Return: the number of cgroups looked at.
  */
@@ -352,7 +358,10 @@ static struct cosched_automatic *cosched_auto_above(struct cosched_automatic *a)
 	return container_of(a->choice.parent, struct cosched_automatic, choice);
 }
 
-/* The domains, and how large they are. Whether they are others than at the look before. */
+/*
+ * Find the domains and the CPUs in each. Return: whether they differ from those at the
+ * look before.
+ */
 static bool cosched_survey_domains(struct cosched_survey *s)
 {
 	struct cosched_machine *m = &s->machine;
@@ -368,7 +377,7 @@ static bool cosched_survey_domains(struct cosched_survey *s)
 	memcpy(s->llc_before, s->llc, sizeof(s->llc));
 
 	cpumask_clear(&s->usable);
-	/* In the order of their first CPUs: neighbours are next to each other. */
+	/* Number domains in the order of their first CPUs: neighbours are next to each other. */
 	for_each_cpu(cpu, &cosched_online) {
 		int first = s->llc[cpu];
 
@@ -403,7 +412,7 @@ static bool cosched_survey_domains(struct cosched_survey *s)
 	return true;
 }
 
-/* Whose homes are above whose. */
+/* Find, for each automatic home, the nearest automatic home above it. */
 static void cosched_survey_tree(struct cosched_survey *s)
 {
 	struct cosched_automatic *a;
@@ -419,19 +428,23 @@ static void cosched_survey_tree(struct cosched_survey *s)
 	}
 }
 
-/* Was the look before not long ago? */
+/* Was the look before this one less than two intervals ago? */
 static bool cosched_survey_in_time(const struct cosched_survey *s)
 {
 	return time_before(jiffies, s->loaded + 2 * COSCHED_AUTO_INTERVAL);
 }
 
-/* Did it have no home until now? */
+/* Had @a no home until now? */
 static bool cosched_auto_is_new(const struct cosched_automatic *a)
 {
 	return cpumask_empty(a->cs->asked);
 }
 
-/* What the runnable tasks of one cgroup demand, by domains, into @running. */
+/*
+ * Add what the runnable tasks of @cs demand to @running, by domain. Unless they are
+ * @counted in the demand of a cluster already, add it to @demand as well, and do not
+ * count them as others.
+ */
 static void cosched_survey_cgroup(struct cosched_survey *s, struct cosched_css *cs, bool counted,
 				  struct cosched_demand *demand, u32 *running)
 {
@@ -463,10 +476,12 @@ static void cosched_survey_cgroup(struct cosched_survey *s, struct cosched_css *
 }
 
 /*
- * @a is new, but its tasks may have run for long, in no cluster or in that of a cgroup above.
- * They are not others, and its home until now is the domain where most of them run: memory and
- * what is in caches are there, and nothing would be gained by another one that is as good. Not
- * of less than most of a CPU: who makes a cluster and is the first one in it may be anywhere.
+ * @a is new, but its tasks may have run for long, in no cluster or in that of a cgroup
+ * above. These tasks are not others to it, and its home until now is the domain where
+ * most of them run: their memory and what they have in caches are there, and nothing
+ * would be gained by another domain that is as good. If they demand less than most of a
+ * CPU, this does not apply: the task that makes a cluster and is the first one in it
+ * may be anywhere.
  */
 static void cosched_survey_running(struct cosched_survey *s, struct cosched_automatic *a)
 {
@@ -481,7 +496,7 @@ static void cosched_survey_running(struct cosched_survey *s, struct cosched_auto
 	css_for_each_descendant_pre(pos, &a->cs->css) {
 		struct cosched_css *cs = css_cosched(pos);
 
-		/* Those below that have a home of their own are not its. */
+		/* Cgroups below that have a home of their own are not part of @a. */
 		if (cs != a->cs && cs->asked) {
 			pos = css_rightmost_descendant(pos);
 			continue;
@@ -490,7 +505,7 @@ static void cosched_survey_running(struct cosched_survey *s, struct cosched_auto
 			continue;
 		rcu_read_unlock();
 
-		/* Whose clusters were asked what they demand. */
+		/* Are these tasks counted in the demand of a cluster that was asked? */
 		now = rcu_access_pointer(cs->cluster);
 		cosched_survey_cgroup(s, cs, now && (now == a->cs->own || now == cl),
 				      &a->sample, running);
@@ -509,13 +524,15 @@ static void cosched_survey_running(struct cosched_survey *s, struct cosched_auto
 }
 
 /*
- * The demands of clusters, and the load of others: what is left of that of run queues.
- * The two are not of one kind. Who moves takes its load on a run queue along, and that of
- * its cluster there fades; a new task counts fully on the one and not yet on the other.
- * In the mean over a domain's CPUs and a few looks, errors of either sign cancel; else a
- * cluster would take its own comings and goings for others, and leave for them. What errors are
- * left amount to a task or more, for half a second after a start; so who is runnable is
- * counted as well. That is of a moment, and says no more than whether there is anybody.
+ * Collect the demands of clusters, and the load of others: what is left of the load of
+ * run queues. The two differ in kind. A task that moves takes its load on a run queue
+ * along, while the load of its cluster on that CPU fades; a new task counts fully on
+ * the run queue and not yet in the cluster. In the mean over the CPUs of a domain and
+ * over a few looks, errors of either sign cancel. Otherwise a cluster would take its
+ * own comings and goings for others, and leave because of them. The errors that remain
+ * amount to a task or more for half a second after a start, so runnable tasks are
+ * counted as well. That count is of one moment, and only says whether there is any task
+ * of others.
  */
 static void cosched_survey_load(struct cosched_survey *s)
 {
@@ -561,10 +578,10 @@ static void cosched_survey_load(struct cosched_survey *s)
 		u32 load = cosched_cpu_demand(cpu, &nr);
 
 		m->capacity[d] += arch_scale_cpu_capacity(cpu);
-		/* Where only the idle class runs, none of it counts. */
+		/* If a CPU runs the idle class only, nothing there counts. */
 		if (load)
 			others[d] += (s64)load - on->load;
-		/* All but the one that looks. */
+		/* All but the task that takes this look. */
 		nr_others[d] += (on->asked ? on->nr_others : (s32)nr) -
 				(cpu == raw_smp_processor_id());
 	}
@@ -580,21 +597,28 @@ static void cosched_survey_load(struct cosched_survey *s)
 }
 
 /*
- * The faults that have to be known: of a MiB. Less fits into a cache, wherever the
- * threads are, and is what every process has.
+ * With at least this number of faults, those of a MiB, the place of memory is known.
+ * Less memory than that fits into a cache, wherever the threads are, and every process
+ * has as much.
  */
 #define COSCHED_AUTO_FAULTS	(SZ_1M / PAGE_SIZE)
 
-/* NUMA balancing scans a task's memory once a second at most: who looks every 100 ms waits. */
+/* NUMA balancing scans a task once a second at most, so faults are read every tenth look. */
 #define COSCHED_AUTO_MEMORY	10
 
-/* Which tenth look this is to @a: not to all it begins at the same one. */
+/*
+ * Which group of ten looks this look belongs to for @a. The groups of different
+ * clusters begin at different looks.
+ */
 static unsigned int cosched_auto_tenth(struct cosched_survey *s, struct cosched_automatic *a)
 {
 	return (u32)(a->choice.id + s->looks) / COSCHED_AUTO_MEMORY;
 }
 
-/* The faults of the tasks of @cs and all below it, into s->pages; their sum. */
+/*
+ * Sum up the faults of the tasks of @cs and all cgroups below it, by node, into
+ * s->pages. Return: their total.
+ */
 static u64 cosched_survey_faults(struct cosched_survey *s, struct cosched_css *cs)
 {
 	struct cgroup_subsys_state *pos;
@@ -625,7 +649,10 @@ static u64 cosched_survey_faults(struct cosched_survey *s, struct cosched_css *c
 	return sum;
 }
 
-/* How far s->pages, @sum in all, are from each domain, in @scale: see cosched_auto::far. */
+/*
+ * How far s->pages, @sum in all, are from each domain, multiplied by @scale: see
+ * cosched_auto::far.
+ */
 static void cosched_survey_far(struct cosched_survey *s, u64 sum, u32 scale, u32 *to)
 {
 	unsigned int i;
@@ -651,7 +678,10 @@ static const u32 *cosched_survey_memory(struct cosched_survey *s, struct cosched
 		a->far_known = false;
 		return NULL;
 	}
-	/* One in ten at each look, and who is new. Who did not run had no faults. */
+	/*
+	 * One cluster in ten at each look, and new ones. A cluster that did not run had
+	 * no faults.
+	 */
 	if (s->new_domains || cosched_auto_is_new(a) ||
 	    (sampling && a->sample.sum && a->memory != tenth)) {
 		a->memory = tenth;
@@ -664,9 +694,10 @@ static const u32 *cosched_survey_memory(struct cosched_survey *s, struct cosched
 }
 
 /*
- * A guess for who is new and of whose memory nothing is known: it reads files, and where the
- * page cache is theirs may be. It is to decide between domains that are equal else: a 64th of
- * what known memory counts is less than a new cluster does on a domain of 100 CPUs.
+ * A guess for a new cluster of whose memory nothing is known: it reads files, and its
+ * files may be where the page cache is. The guess is only to decide between domains
+ * that are equal otherwise. It counts a 64th of what known memory does, which is less
+ * than a new cluster counts on a domain of 100 CPUs.
  */
 static const u32 *cosched_survey_files(struct cosched_survey *s)
 {
@@ -684,13 +715,14 @@ static const u32 *cosched_survey_files(struct cosched_survey *s)
 }
 
 /*
- * Is SCHED_IDLE what the tasks of @a are, but for some that hardly run? Slow to say so
- * where others did, in two seconds, as a home of leftovers is nothing for these; and
- * only where it sees one that is. That it is so no more takes three looks.
+ * Are the tasks of @a SCHED_IDLE, except for some that hardly run? After other tasks
+ * ran, it takes two seconds to become true, as a home of leftovers does not suit those;
+ * and it only becomes true at a look that sees a SCHED_IDLE task. With a task of
+ * another policy it takes three looks to become false.
  */
 static bool cosched_auto_idle_policy(struct cosched_automatic *a)
 {
-	u32 nr = min(a->sample.nr_normal, 1024);	/* more are not told apart */
+	u32 nr = min(a->sample.nr_normal, 1024);	/* enough: larger numbers count the same */
 
 	a->normal = (7 * a->normal + nr * (u32)SCHED_CAPACITY_SCALE) / 8;
 	if (a->normal > SCHED_CAPACITY_SCALE / 4)
@@ -700,7 +732,7 @@ static bool cosched_auto_idle_policy(struct cosched_automatic *a)
 	return a->batch;
 }
 
-/* The domains of what @a has for a home, however it came to it. */
+/* The domains of the CPUs that @a has for a home, however they were chosen. */
 static u64 cosched_auto_domains(struct cosched_survey *s, struct cosched_automatic *a)
 {
 	u64 domains = 0;
@@ -711,18 +743,20 @@ static u64 cosched_auto_domains(struct cosched_survey *s, struct cosched_automat
 	return domains;
 }
 
-/* What the cpu controller says of @a. */
+/* What the cpu controller allows @a, and whether its weight makes it batch. */
 static void cosched_survey_limit(struct cosched_automatic *a)
 {
 	a->limit = cosched_cgroup_limit(a->cs->css.cgroup, &a->light);
 }
 
 /*
- * Do the tasks of @a come in bursts? Once its home has grown for them none waits, and nothing
- * is seen of bursts: they are taken to go on until it demands half as much. So they do where
- * they overrun the machine at two looks in a row: then nothing is seen of bursts either, and
- * whenever they do not for a moment, all would go home, on average few as they are. With one
- * look that of two that begin together which is the first would get the other's domain.
+ * Do the tasks of @a come in bursts? Once its home has grown for them no task waits,
+ * and bursts are not seen any more: they are assumed to go on until @a demands less
+ * than half of what it did then. The same holds if @a overruns the machine at two looks
+ * in a row: bursts are not seen then either, and whenever @a does not overrun for a
+ * moment, all its tasks would go home, as on average there are few of them. If one look
+ * were enough, the first of two clusters that begin together would get the domain of
+ * the other.
  */
 static bool cosched_auto_bursts(struct cosched_automatic *a)
 {
@@ -734,7 +768,10 @@ static bool cosched_auto_bursts(struct cosched_automatic *a)
 	return a->bursts;
 }
 
-/* What @a demands; @sampling: remember it for the next time. Whether it is batch. */
+/*
+ * Update what @a demands. @sampling: this look is a sample, to be remembered for the
+ * next ones. Return: whether @a is batch.
+ */
 static bool cosched_survey_demand(struct cosched_automatic *a, bool sampling)
 {
 	struct cosched_auto *choice = &a->choice;
@@ -754,11 +791,14 @@ static bool cosched_survey_demand(struct cosched_automatic *a, bool sampling)
 	return a->light || a->batch;
 }
 
-/* A few cgroups are walked over at each look, more at each tenth at least. */
+/*
+ * How often .cpus is found anew: at every look with less than COSCHED_AUTO_WALK cgroups
+ * to walk over, less often with more, but at least every COSCHED_AUTO_WALK_MAX looks.
+ */
 #define COSCHED_AUTO_WALK	16
 #define COSCHED_AUTO_WALK_MAX	10
 
-/* Where @a may be, and where its memory is; @all: all has changed. */
+/* Find where @a may be, and where its memory is. @all: the domains have changed. */
 static void cosched_survey_cluster(struct cosched_survey *s, struct cosched_automatic *a,
 				   bool all, bool sampling)
 {
@@ -788,19 +828,22 @@ static void cosched_survey_cluster(struct cosched_survey *s, struct cosched_auto
 /*
  * Turns
  *
- * To choose a home takes ten times as long as to add up a demand, or longer, and few
- * homes change. So with more clusters than COSCHED_AUTO_TURN only so many have their turn
- * at a look, one after another, as many of batch, and besides those that
+ * Choosing a home takes ten times as long as adding up a demand, or longer, and few
+ * homes change. So with more clusters than COSCHED_AUTO_TURN, only so many have their
+ * turn at a look, one after another, and as many batch clusters. In addition, a cluster
+ * has its turn if it
  *
- * - are new, have changed what they demand, or are batch or come in bursts now, or no more,
- * - have not just one domain for a home: several are due to a few only,
- * - are below one that has its turn: to that they are no load.
+ * - is new, has changed what it demands, or has begun or ceased to be batch or to come
+ *   in bursts,
+ * - has a home that is not exactly one domain: few clusters are due several domains,
+ * - is below a cluster that has its turn: to that cluster it is no load.
  *
- * The rest is load on the domains where it is, that of batch to batch.
+ * All others are load on the domains where they are, batch clusters to batch clusters
+ * only.
  */
 #define COSCHED_AUTO_TURN	64
 
-/* What a cluster counts at least, as cosched_auto_choose() has it. */
+/* The least demand that a cluster counts with, as in cosched_auto_choose(). */
 #define COSCHED_AUTO_DEMAND_MIN	(SCHED_CAPACITY_SCALE / 256)
 
 /* Did the demand of @a change enough to matter to the choice? */
@@ -811,7 +854,10 @@ static bool cosched_auto_changed(const struct cosched_automatic *a)
 	return abs_diff(a->choice.demand, a->chosen) > least;
 }
 
-/* Whose turn it is, into cosched_automatic::turn; @all: that of all. Demands on the way. */
+/*
+ * Set cosched_automatic::turn of the clusters whose turn it is, @all: of all. This also
+ * updates demands.
+ */
 static void cosched_auto_turns(struct cosched_survey *s, bool all, bool sampling)
 {
 	struct cosched_automatic *a, *above;
@@ -848,7 +894,7 @@ static void cosched_auto_turns(struct cosched_survey *s, bool all, bool sampling
 	}
 }
 
-/* The CPUs of the home chosen for @a, into @mask. */
+/* Store the CPUs of the home chosen for @a in @mask. */
 static void cosched_auto_mask(struct cosched_survey *s, struct cosched_automatic *a,
 			      struct cpumask *mask)
 {
@@ -858,7 +904,7 @@ static void cosched_auto_mask(struct cosched_survey *s, struct cosched_automatic
 	cpumask_clear(mask);
 	for (left = a->choice.home; left; left &= left - 1)
 		cpumask_or(mask, mask, &s->span[__ffs64(left)]);
-	/* Without a domain that it may use, all it may use. */
+	/* If there is no domain that @a may use, take all CPUs that it may use. */
 	if (!cpumask_and(mask, mask, &a->cpus) && !cpumask_and(mask, &cosched_online, &a->cpus))
 		cpumask_copy(mask, &cosched_online);
 	if (!cpumask_empty(home) && !cpumask_and(mask, mask, home))
@@ -887,7 +933,7 @@ static void cosched_auto_trace(struct cosched_survey *s, struct cosched_automati
 				capacity, load);
 }
 
-/* Choose automatic homes. The caller updates @but, which changes anyway. */
+/* Choose automatic homes. @but is left to the caller to update, as it changes anyway. */
 static void cosched_auto_update(bool sampling, struct cosched_css *but)
 {
 	struct cosched_survey *s = cosched_survey;
@@ -903,7 +949,7 @@ static void cosched_auto_update(bool sampling, struct cosched_css *but)
 	if (s->new_tree)
 		cosched_survey_tree(s);
 	all = cosched_survey_domains(s);
-	/* One CPU, or none that is not isolated: there is nothing to choose. */
+	/* With one CPU, or isolated CPUs only, there is nothing to choose. */
 	if (m->nr)
 		cosched_survey_load(s);
 	s->looks += sampling;
@@ -928,7 +974,7 @@ static void cosched_auto_update(bool sampling, struct cosched_css *but)
 	list_for_each_entry(a, &turn, choice.node) {
 		struct cosched_css *cs = a->cs;
 
-		/* What changes between two looks makes neither of them. */
+		/* Only a regular look changes it: a look between two of them does not count. */
 		if (sampling)
 			a->alone = a->choice.alone;
 		a->choice.alone = a->alone;
@@ -939,7 +985,7 @@ static void cosched_auto_update(bool sampling, struct cosched_css *but)
 			if (cs != but)
 				cosched_update(cs, NULL);
 		}
-		/* A part of what was chosen, or else all that it may use. */
+		/* This is a part of what was chosen, or else all that @a may use. */
 		a->choice.home = cosched_auto_domains(s, a);
 	}
 	list_splice_tail(&turn, &s->clusters);
@@ -948,7 +994,7 @@ static void cosched_auto_update(bool sampling, struct cosched_css *but)
 static void cosched_auto_work(struct work_struct *work)
 {
 	cosched_lock();
-	/* Who was frozen for that long, by a suspend, demands nothing and will again. */
+	/* After such a pause, by a suspend: frozen tasks demanded nothing, and will again. */
 	if (cosched_survey && !cosched_survey_in_time(cosched_survey))
 		cosched_survey->loaded = jiffies;
 	else
@@ -959,7 +1005,7 @@ static void cosched_auto_work(struct work_struct *work)
 	cosched_unlock();
 }
 
-/* An automatic home for @cs. */
+/* Allocate an automatic home for @cs. */
 static struct cosched_automatic *cosched_auto_alloc(struct cosched_css *cs)
 {
 	struct cosched_automatic *a = kzalloc(sizeof(*a), GFP_KERNEL);
@@ -971,7 +1017,7 @@ static struct cosched_automatic *cosched_auto_alloc(struct cosched_css *cs)
 	return a;
 }
 
-/* The first one has the survey with it. */
+/* Add an automatic home, and the survey with the first one. */
 static int cosched_auto_add(struct cosched_automatic *a)
 {
 	if (!cosched_survey) {
@@ -1001,9 +1047,9 @@ static void cosched_auto_del(struct cosched_automatic *a)
 }
 
 /*
- * Set what @cs asks for to *@asked, to be chosen by *@automatic if not NULL, and its
- * weights, swapping in the former values. @weights, or the others, may be NULL: to be
- * left alone.
+ * Set what @cs asks for to *@asked, to be chosen by *@automatic if that is not NULL,
+ * and set its weights. The former values are swapped into *@asked and *@automatic. If
+ * @asked or @weights is NULL, that setting is left alone.
  */
 static int cosched_set(struct cosched_css *cs, struct cpumask **asked,
 		       struct cosched_automatic **automatic, unsigned int *weights)
@@ -1017,7 +1063,10 @@ static int cosched_set(struct cosched_css *cs, struct cpumask **asked,
 	if (!before)
 		return -ENOMEM;
 
-	/* Two changes of home within a grace period: wait before anybody waits for us. */
+	/*
+	 * If the home changed less than a grace period ago, wait here, while no lock is
+	 * held that others need.
+	 */
 	mutex_lock(&cosched_mutex);
 	gp = asked && cs->own ? cosched_cluster_gp(cs->own) : get_completed_synchronize_rcu();
 	mutex_unlock(&cosched_mutex);
@@ -1029,7 +1078,7 @@ static int cosched_set(struct cosched_css *cs, struct cpumask **asked,
 		goto unlock;
 	}
 	if (asked && *automatic) {
-		if (cs->automatic)	/* as it is already */
+		if (cs->automatic)	/* it is automatic already */
 			goto unlock;
 		ret = cosched_auto_add(*automatic);
 		if (ret)
@@ -1064,7 +1113,7 @@ static int cosched_set(struct cosched_css *cs, struct cpumask **asked,
 	if (cs->automatic)
 		cosched_auto_update(false, cs);
 	cosched_update(cs, before);
-	/* Automatic ones within it may be cut off, or a part of what they may use now. */
+	/* Automatic homes within this one may now be cut off, or part of what they may use. */
 	if (!cs->automatic && !cpumask_equal(before, cosched_home(cs)))
 		cosched_auto_update(false, NULL);
 	cosched_drop(cl);
@@ -1088,7 +1137,7 @@ static void cosched_stat_add(struct cosched_stat *sum, const struct cosched_stat
 		sum->events[i] += stat->events[i];
 }
 
-/* One value on one line, or nothing. NULL where there is more than that. */
+/* Strip @buf to one value on one line, or nothing. NULL if there is more than that. */
 static char *cosched_one_line(char *buf, size_t nbytes)
 {
 	if (memchr(buf, '\0', nbytes))
@@ -1097,13 +1146,16 @@ static char *cosched_one_line(char *buf, size_t nbytes)
 	return strchr(buf, '\n') ? NULL : buf;
 }
 
-/* A CPU list of possible CPUs into the zeroed @mask. */
+/* Parse a list of possible CPUs into the zeroed @mask. */
 static int cosched_parse_cpus(const char *buf, struct cpumask *mask)
 {
 	int ret;
 
 	ret = bitmap_parselist(buf, cpumask_bits(mask), nr_cpu_ids);
-	/* The end of a range plus one, computed before it is checked, wraps for this. */
+	/*
+	 * The parser adds one to the end of a range before it checks it: for this end
+	 * that wraps.
+	 */
 	if (ret == -EOVERFLOW || (ret == -EINVAL && strstr(buf, "4294967295")))
 		return -ERANGE;
 	if (ret)
@@ -1113,7 +1165,7 @@ static int cosched_parse_cpus(const char *buf, struct cpumask *mask)
 	return cpumask_subset(mask, cpu_possible_mask) ? 0 : -ERANGE;
 }
 
-/* Two decimal integers with blanks between, nothing else. */
+/* Parse two decimal integers with blanks between them, and nothing else. */
 static int cosched_parse_weights(char *buf, unsigned int weights[2])
 {
 	int i, ret;
@@ -1125,7 +1177,7 @@ static int cosched_parse_weights(char *buf, unsigned int weights[2])
 		word = strsep(&buf, " \t");
 		if (!buf && i == 0)
 			return -EINVAL;
-		/* kstrtouint() takes a sign. */
+		/* kstrtouint() would accept a sign. */
 		if (!isdigit(*word))
 			return *word == '-' && isdigit(word[1]) ? -ERANGE : -EINVAL;
 		ret = kstrtouint(word, 10, &weights[i]);
@@ -1215,7 +1267,10 @@ static int cosched_weights_show(struct seq_file *m, void *v)
 	return 0;
 }
 
-/* Whose figures @cs shows: its own and below, or those of its cluster. */
+/*
+ * The cgroup whose figures @cs shows, with those below it: @cs if it has a preference
+ * of its own, else the one whose cluster it belongs to.
+ */
 static struct cosched_css *cosched_shown(struct cosched_css *cs)
 {
 	return cs->own ? cs : cosched_owner(cs) ?: cs;
@@ -1290,7 +1345,7 @@ static int cosched_load_show(struct seq_file *m, void *v)
 			continue;
 		span = &cosched_llc_scratch;
 		cosched_llc_cpus(llc, span);
-		/* Each CPU once, although domains may be rebuilt meanwhile. */
+		/* Show each CPU once, although domains may be rebuilt meanwhile. */
 		cpumask_and(span, span, &cosched_scratch);
 		cpumask_set_cpu(llc, span);
 		for_each_cpu(cpu, span) {
@@ -1314,7 +1369,7 @@ static int cosched_load_show(struct seq_file *m, void *v)
 	return 0;
 }
 
-/* As cpuset.cpus. Anything longer is refused, where by default it would be cut. */
+/* As for cpuset.cpus. Longer writes are refused; by default they would be cut. */
 #define COSCHED_MAX_WRITE	(100 + 6 * NR_CPUS)
 
 static struct cftype cosched_files[] = {
@@ -1435,7 +1490,7 @@ static void cosched_cpus_changed(void)
 {
 	if (!cosched_enabled())
 		return;
-	/* What was chosen before a suspend is right after it. */
+	/* Homes chosen before a suspend are right again after it. */
 	if (!cpuhp_tasks_frozen)
 		cosched_auto_update(false, NULL);
 	cosched_update(cosched_root, NULL);
@@ -1470,9 +1525,9 @@ static int __init cosched_init(void)
 core_initcall(cosched_init);
 
 /*
- * cgroup.cosched=implicit has the files in every cgroup, with no need to enable
- * the controller in cgroup.subtree_control, as for perf_event. For hosts whose
- * service manager or container runtime enables only controllers it knows.
+ * With cgroup.cosched=implicit every cgroup has the files, with no need to enable the
+ * controller in cgroup.subtree_control, as for perf_event. This is for hosts whose
+ * service manager or container runtime enables only controllers that it knows.
  */
 static int __init cosched_setup(char *mode)
 {

@@ -2,108 +2,123 @@
 /*
  * Automatic homes of clusters: the choice
  *
- * A pure function of demands, capacities, distances and the homes until now. No
- * kernel state, no allocation, integers only, so that KUnit can ask it anything.
- * kernel/cgroup/cosched.c collects what goes in and makes homes of what comes out.
+ * The choice is a pure function of demands, capacities, distances and the homes
+ * until now. It has no kernel state, does not allocate and uses integers only, so
+ * that KUnit can test it with any input. kernel/cgroup/cosched.c collects the input
+ * and makes homes of the output.
  *
  * Model
  * =====
  *
  * A home consists of whole LLC domains.
  *
- * The demand of a cluster is the mean of the decayed numbers of its tasks that run and
- * that are runnable. The first says nothing of what waits. The second says too much
- * where others are in the way of tasks that sleep often: a cluster would leave behind
- * it a domain that looks empty, whichever it comes from.
+ * The demand of a cluster is the mean of two decayed numbers: that of its tasks
+ * that run, and that of its tasks that are runnable. The first says nothing about
+ * tasks that wait. The second says too much where other tasks are in the way of
+ * tasks that sleep often: whichever domain a cluster leaves would then look empty.
  *
  * How large: domains are added until they hold what the cluster is due,
  *
  *	due = demand * min(5/4, capacity / load)
  *
- * capacity and load being those of all domains that it may use. The quarter is
- * headroom; where there is none to give, everyone has its share. A domain of
- * which less than half would be used is not added: rule 4 sends the little there
- * is too much to where there is room, and threads in one domain share more than
- * in two. Nor is one that costs more than it saves, as it is small, far or full of others:
- * whoever had it would give it for any other by an exchange, or move for the distance, and have
- * it again at the next look. This comparison is of the cost below, but with headroom for
- * everyone: without, a large cluster would keep out of a domain that others just fill.
- * A domain is given back when less than a quarter of it is used. The last step,
- * from one domain to all there are, is the one that ends all locality, and is
- * made for a cluster only that has the machine nearly for itself (7/8 of it are
- * due to it) and more tasks than CPUs. 8 threads on two domains of 4 CPUs that
- * share data are 7 % better off with a home of one, and those that share none
- * lose 1 %. Nor by one look: of two that begin together one is the first, and a look in the
- * milliseconds between finds the machine its own. The other had to do with what it left of its
- * domain until the next look, and two instances of hackbench took 7 % longer. Who
- * waits for the second look and overruns the machine has all of it before: see "Overrun" in
- * kernel/sched/cosched.c.
+ * where capacity and load are those of all domains that the cluster may use. The
+ * quarter is headroom; if the machine has none to give, every cluster gets its
+ * share. A domain of which less than half would be used is not added: rule 4 sends
+ * the small excess to where there is room, and threads in one domain share more
+ * than threads in two. A domain that costs more than it saves, because it is small,
+ * far or full of others, is not added either: a cluster that had it would give it
+ * away for any other in an exchange, or move for the distance, and get it again at
+ * the next look. This comparison uses the cost below, but with headroom for every
+ * cluster: without headroom, a large cluster would keep out of a domain that others
+ * just fill. A domain is given back when less than a quarter of it is used.
  *
- * A cluster whose tasks run briefly, wake up together and wait for each other, although they
- * would lose nothing elsewhere ("Bursts" in kernel/sched/cosched.c), or that overruns the
- * machine at two looks in a row, is due 16 times its demand, as far as others leave that, and all
- * there is if they leave 3/4 of it. Where it begins is chosen without, so that what it demands on
- * average is in the best place.
+ * The last step, from one domain to all there are, ends all locality. It is made
+ * only for a cluster that has the machine nearly for itself (7/8 of it are due to
+ * the cluster) and more tasks than CPUs. 8 threads on two domains of 4 CPUs that
+ * share data are 7 % better off with a home of one domain, and threads that share
+ * none lose 1 %. One look is not enough for this step: if two clusters begin
+ * together, one is the first, and a look in the milliseconds between finds the
+ * machine its own. The other then had to make do with what the first left of its
+ * domain until the next look, and two instances of hackbench took 7 % longer. A
+ * cluster that overruns the machine while it waits for the second look may use all
+ * of it before that: see "Overrun" in kernel/sched/cosched.c.
+ *
+ * A cluster is due 16 times its demand, as far as others leave that, if its tasks
+ * run briefly, wake up together and wait for each other although they would lose
+ * nothing elsewhere ("Bursts" in kernel/sched/cosched.c), or if it overruns the
+ * machine at two looks in a row. For such a cluster the last step to all domains is
+ * made if more than 3/4 of the machine is due to it. The home that it grows from is
+ * chosen without this factor, so that its average demand is in the best place.
  *
  * Where: the set with the least cost,
  *
- *	cost = load of others / capacity		a queue that one would join
- *	     + (mean distance within - 10) / 40		threads that share
+ *	cost = load of others / capacity		the queue to join
+ *	     + (mean distance within - 10) / 40		threads that share data
  *	     + mean distance to memory / 2		see cosched_auto::far
  *	     + (due - capacity) / capacity, if positive
- *	     + 1/16 for each domain but the first	few large ones before many
+ *	     + 1/16 for each domain but the first	few large domains before many
  *
- * where 1 is what one runnable task more per CPU costs. A cluster moves for a clear
- * gain only: 3/16, or a sixteenth of a cost that is large. Else it keeps its home, grown
- * by the nearest domain or shrunk by the farthest, as long as load does not outweigh
- * distance. Without that, clusters would follow each other's noise. Nor is what it has left
- * for a load of others of whom none is runnable there: it may be an error (see
- * cosched_survey_load()), and if it is not, somebody is at the next look. At the border, where
- * it has too little and less than half of a domain more would be used, it does not move
- * now to grow soon: if that costs no more, it grows instead.
+ * where 1 is the cost of one more runnable task per CPU. A cluster moves only for a
+ * clear gain: 3/16, or a sixteenth of the cost if that is large. Otherwise it keeps
+ * its home, grown by the nearest domain or shrunk by the farthest, where load
+ * counts as well as distance. Without this margin, clusters would follow each
+ * other's noise. A cluster does not leave its home, either, because of a load of
+ * others if none of them is runnable there: that load may be an error (see
+ * cosched_survey_load()), and if it is not, one of them is runnable at the next
+ * look. At the border, where a home is too small but less than half of another
+ * domain would be used, the cluster does not move now only to grow soon: it grows
+ * instead, if that costs no more.
  *
- * Who gains nothing alone may with others. A large cluster (it has several domains, or too
- * little) that stays may have smaller ones of one domain make room for it: it takes what it would
- * grow to if they were not there, each of them that likes to one of the domains that it leaves,
- * where the cost of all, each by its tasks, falls by the margin, and then none of them has a
- * reason to leave. So clusters of 4, 2 and 4 threads on domains of 4, 2 and 4 CPUs have one each
- * in the end, wherever they start, and two of 4 threads leave a domain of 8 CPUs to 8 threads
- * that have two of 4. One domain is cleared at a time: more is not tried.
+ * A cluster that gains nothing by moving alone may gain together with others. A
+ * large cluster (one that has several domains, or too little room) that stays may
+ * have clusters of one domain that are not larger than itself make room for it. It
+ * takes what it would grow to if they were not there, and each of them that gains
+ * by it moves to one of the domains that the large cluster leaves. This is done if
+ * the cost of all, each multiplied by its tasks, falls by the margin, and if none
+ * of them then has a reason to leave. So clusters of 4, 2 and 4 threads on domains
+ * of 4, 2 and 4 CPUs have one domain each in the end, wherever they start, and two
+ * clusters of 4 threads leave a domain of 8 CPUs to a cluster of 8 threads that has
+ * two domains of 4. One domain is cleared at a time: more is not tried.
  *
  * Example: on four domains of 4 CPUs, clusters of 8, 4 and 4 threads that always
- * run are due just that: 16/16. Let their homes be domains 0, 0 and 1. The first
- * grows, from 0 to 0 and 2, where it costs 4/8 for the second's load and 1/16. On 2
- * and 3 it costs 1/16, and moves there; the others stay.
+ * run are due exactly that, as capacity / load is 16/16. Let their homes be domains
+ * 0, 0 and 1. The first cluster grows from domain 0 to domains 0 and 2, which costs
+ * 4/8 for the load of the second cluster and 1/16 for the second domain. Domains 2
+ * and 3 cost 1/16, so it moves there; the others stay.
  *
- * Who has no home until now may begin anywhere, as one that moves does, but what sleepers left in
- * averages does not count for it: the load of less than half a domain of which nobody is runnable.
- * Domains that are equal then differ by where files are, which is a distance to memory as well
- * (cosched_survey_files() in kernel/cgroup/cosched.c). Tasks that run already are a home until now
- * (cosched_survey_running()).
+ * A cluster that has no home until now may begin anywhere, as one that moves does.
+ * What sleeping tasks have left in averages does not count for it: the load of a
+ * domain is ignored if it is less than half of the domain and none of its tasks is
+ * runnable. Domains that are then equal differ by where files are, which is a
+ * distance to memory as well (cosched_survey_files() in kernel/cgroup/cosched.c).
+ * If tasks of the cluster run already, the domain where they run is its home until
+ * now (cosched_survey_running()).
  *
- * At a look for the sake of a new one, between two that count, the others stay: they have nothing
- * to go by but what just then is there.
+ * At a look that is made for a new cluster, between two regular looks, the other
+ * clusters stay: all they could go by is what is there at that moment.
  *
- * All clusters start at their homes until now, then each looks once, in order of
- * demand by powers of two, larger first, oldest first: the order has to stand still
- * while demands vary. Batch clusters come last, and what others are due and what it costs
- * them is as if there were none.
+ * All clusters start at their homes until now. Then each looks once, in the order
+ * of their demands by powers of two: larger clusters first, and older ones first
+ * among equals. This order must not change while demands vary. Batch clusters come
+ * last, and what other clusters are due and what homes cost them is computed as if
+ * there were no batch clusters.
  *
  * What holds (cosched_auto_test.c)
  * ================================
  *
- * - The same input has the same output. With other names for domains, homes are as
- *   large, and domains as evenly loaded.
- * - A cluster that may use a domain has a home of one at least.
- * - Repeated on its own result the choice comes to rest, but for one of some 100,000
- *   machines where memory far away does not follow. Then no cluster of one
- *   domain could change to another where the load of others is less by more than the
- *   margin. So, with equal domains, none is loaded more than the mean plus the
- *   margin plus the smallest cluster on it: what whole clusters on whole domains
- *   cannot avoid is one cluster, the rest is the margin.
- * - A home that the cost of others' load is below the margin of does not move, other
- *   than to make room for a larger one's, or one's of its size, or where smaller ones do.
- * - Where the homes of others are does not depend on batch clusters.
+ * - The same input gives the same output. If the domains are numbered in another
+ *   way, homes are as large, and domains as evenly loaded.
+ * - A cluster that may use a domain has a home of at least one domain.
+ * - Repeated on its own result, the choice comes to rest, except for one of some
+ *   100,000 machines where memory far away does not follow. At rest, no cluster of
+ *   one domain could change to another domain where the load of others is less by
+ *   more than the margin. So, with equal domains, no domain is loaded more than the
+ *   mean plus the margin plus the smallest cluster on it: one cluster is what whole
+ *   clusters on whole domains cannot avoid, the rest is the margin.
+ * - A home where the load of others costs less than the margin does not move, other
+ *   than to make room for a cluster that is larger or of its size, or when smaller
+ *   ones make room for it.
+ * - The homes of other clusters do not depend on batch clusters.
  */
 #include <linux/bitops.h>
 #include <linux/list_sort.h>
@@ -116,48 +131,50 @@
 #include "cosched_auto.h"
 
 /*
- * How many CPUs a cluster of which tasks wake up together needs then, for each one that it
- * needs on average: they run for a sixteenth of the time between.
+ * How many CPUs a cluster whose tasks wake up together needs at that moment, for each
+ * CPU that it needs on average: its tasks run for a sixteenth of the time between
+ * wakeups.
  */
 #define AUTO_BURST		16
 
-/* What a task waiting on each CPU costs, or a whole CPU. */
+/* The cost of one waiting task on each CPU, and the capacity of a whole CPU. */
 #define ONE			SCHED_CAPACITY_SCALE
 
 /*
- * The gain to move for: less than one task makes on a domain of four CPUs, more than
- * demands differ by where they are measured; and a sixteenth of a large cost. With an eighth 13
- * clusters of a task each stayed on four CPUs, and 11 on the next four.
+ * The least gain that a cluster moves for: less than what one task costs on a domain of
+ * four CPUs, more than demands differ depending on where they are measured; and a
+ * sixteenth of a large cost. With an eighth, 13 clusters of one task each stayed on
+ * four CPUs while the next four had 11.
  */
 #define AUTO_MARGIN		(ONE * 3 / 16)
 #define AUTO_MARGIN_SHIFT	4
 
-/* At most so many make room for one: what is in its way is hardly more than it demands. */
+/* At most so many clusters make room for one: those in its way demand hardly more than it does. */
 #define AUTO_WAY		8
 
-/* Even a cluster of sleepers counts a little: many of them spread from the start. */
+/* Even a cluster whose tasks sleep counts a little, so that many of them spread from the start. */
 #define AUTO_DEMAND_MIN		(ONE / 256)
 
-/* Domains on their way to become a home. */
+/* A set of domains that may become a home. */
 struct auto_set {
 	u64	domains;
 	u64	load;			/* of others */
 	u32	room, capacity;
-	u32	pairs;			/* sum of distances between two of them */
+	u32	pairs;			/* sum of distances between any two of them */
 	u32	nr;
-	u16	near[COSCHED_AUTO_DOMAINS];	/* distance to all in the set; where nr > 1 */
+	u16	near[COSCHED_AUTO_DOMAINS];	/* sum of distances to the set; if nr > 1 */
 };
 
-/* What a choice of one cluster goes by. */
+/* What the choice for one cluster is made from. */
 struct auto_look {
 	const struct cosched_machine	*m;
 	const u32			*room, *far;
 	u64				allowed;
 	u32				demand, due, total;
-	u32				burst;	/* due where its tasks wake up together, or 0 */
-	bool				bursts;	/* which is what .due is now */
-	bool				alone;	/* cosched_auto::alone: it did at the look before */
-	u32				cost;	/* of a large one that stays at its home, or 0 */
+	u32				burst;	/* due if its tasks wake up together, or 0 */
+	bool				bursts;	/* .due is raised to .burst now */
+	bool				alone;	/* cosched_auto::alone of the look before */
+	u32				cost;	/* of its home if it is large and stays, or 0 */
 };
 
 static u32 auto_ratio(u64 load, u32 capacity)
@@ -205,7 +222,10 @@ static void auto_del(const struct auto_look *l, struct auto_set *s, int d)
 	s->capacity -= l->m->capacity[d];
 }
 
-/* What @d adds to the cost of @s, or @member of it does: distance to the others, and load. */
+/*
+ * What @d adds to the cost of @s, or already contributes if it is a @member: distance
+ * to the other domains, and load.
+ */
 static u32 auto_price(const struct auto_look *l, const struct auto_set *s, int d, bool member)
 {
 	u32 near = auto_near(l, s, d) - (member ? l->m->distance[d][d] : 0);
@@ -214,7 +234,7 @@ static u32 auto_price(const struct auto_look *l, const struct auto_set *s, int d
 	       l->m->ratio[d];
 }
 
-/* The cheapest domain that @s does not have. */
+/* The cheapest allowed domain that is not in @s. */
 static int auto_nearest(const struct auto_look *l, const struct auto_set *s)
 {
 	u32 price, best_price = U32_MAX;
@@ -231,7 +251,7 @@ static int auto_nearest(const struct auto_look *l, const struct auto_set *s)
 	return best;
 }
 
-/* The dearest that it has. */
+/* The domain in @s that costs most. */
 static int auto_farthest(const struct auto_look *l, const struct auto_set *s)
 {
 	u32 price, worst_price = 0;
@@ -248,7 +268,10 @@ static int auto_farthest(const struct auto_look *l, const struct auto_set *s)
 	return worst;
 }
 
-/* Is the step from one domain to all that there are worth it? @back: the way back. */
+/*
+ * Is the step from one domain to all there are worth it? @back: asked before that step
+ * is taken back, with lower thresholds.
+ */
 static bool auto_all(const struct auto_look *l, bool back)
 {
 	if (l->bursts)
@@ -258,13 +281,16 @@ static bool auto_all(const struct auto_look *l, bool back)
 	return l->demand > l->total + l->total / 8 && l->due > l->total - l->total / 8;
 }
 
-/* Was it at the look before, too? Bursts would be over. */
+/*
+ * The same, and was it worth it at the look before, too? For bursts only this look
+ * counts: they would be over by the next one.
+ */
 static bool auto_all_still(const struct auto_look *l, bool back)
 {
 	return (l->alone || l->bursts) && auto_all(l, back);
 }
 
-/* What the size of a set costs: each domain but the first, and what is missing of @wanted. */
+/* What the size of a set costs: each domain but the first, and what it lacks of @wanted. */
 static u32 auto_cost_size(const struct auto_set *s, u32 wanted)
 {
 	u32 cost = (s->nr - 1) * ONE / 16;
@@ -274,7 +300,7 @@ static u32 auto_cost_size(const struct auto_set *s, u32 wanted)
 	return cost;
 }
 
-/* What the machine's state adds to what a set of this size costs anywhere. */
+/* What load and distances add to the cost that a set of this size has anywhere. */
 static u32 auto_cost_avoidable(const struct auto_look *l, const struct auto_set *s)
 {
 	u32 cost = auto_ratio(s->load, s->capacity);
@@ -298,7 +324,10 @@ static u32 auto_cost(const struct auto_look *l, const struct auto_set *s)
 	return auto_cost_avoidable(l, s) + auto_cost_size(s, l->due);
 }
 
-/* What growth goes by: the same, with headroom even where the machine is full. */
+/*
+ * The cost by which growth is decided: as auto_cost(), but with headroom even if the
+ * machine is full.
+ */
 static u32 auto_cost_growth(const struct auto_look *l, const struct auto_set *s)
 {
 	u32 wanted = max(l->due, min(l->demand, l->due) / 4 * 5);
@@ -306,7 +335,7 @@ static u32 auto_cost_growth(const struct auto_look *l, const struct auto_set *s)
 	return auto_cost_avoidable(l, s) + auto_cost_size(s, wanted);
 }
 
-/* @keep: as far as it would not shrink again. */
+/* Add domains to @s, as many as are due. @keep: as many as would not be given back. */
 static void auto_grow(const struct auto_look *l, struct auto_set *s, bool keep)
 {
 	while (l->due > s->room && s->domains != l->allowed) {
@@ -320,7 +349,7 @@ static void auto_grow(const struct auto_look *l, struct auto_set *s, bool keep)
 			return;
 		cost = auto_cost_growth(l, s);
 		auto_add(l, s, d);
-		/* Small, or full of others. */
+		/* @d is small, far or full of others. */
 		if (auto_cost_growth(l, s) >= cost) {
 			auto_del(l, s, d);
 			return;
@@ -343,7 +372,7 @@ static void auto_shrink(const struct auto_look *l, struct auto_set *s)
 
 static void auto_set(const struct auto_look *l, struct auto_set *s, u64 domains)
 {
-	/* All but near[], which counts from the second domain on. */
+	/* Clear all but near[], which is only used from the second domain on. */
 	memset(s, 0, offsetof(struct auto_set, near));
 	for (; domains; domains &= domains - 1)
 		auto_add(l, s, __ffs64(domains));
@@ -365,17 +394,20 @@ static u32 auto_cost_one(const struct auto_look *l, int d)
 	return cost;
 }
 
-/* A home that begins with @d, and its cost. */
+/* Grow a home that begins with @d into @s. Return: its cost. */
 static noinline u32 auto_cost_grown(const struct auto_look *l, struct auto_set *s, int d)
 {
 	auto_set(l, s, BIT_ULL(d));
 	auto_grow(l, s, false);
-	/* Grown from a small one, it may be more than it would keep. */
+	/* Grown from a small domain, the home may be larger than the cluster would keep. */
 	auto_shrink(l, s);
 	return auto_cost(l, s);
 }
 
-/* The same. Of one domain, only that it is this one is said. Asked of each: it has to be fast. */
+/*
+ * The same, but if @d alone is large enough, only @s->domains is set. This is called
+ * for every domain, so it has to be fast.
+ */
 static __always_inline u32 auto_from(const struct auto_look *l, struct auto_set *s, int d)
 {
 	if (l->due > l->room[d])
@@ -384,7 +416,7 @@ static __always_inline u32 auto_from(const struct auto_look *l, struct auto_set 
 	return auto_cost_fits(l, d);
 }
 
-/* What nobody is seen of is no reason to leave. */
+/* Subtract the load of which no task is seen runnable: it is no reason to leave. */
 static void auto_unsee(const struct auto_look *l, struct auto_set *s)
 {
 	u64 left;
@@ -409,7 +441,7 @@ static u64 auto_look(struct auto_look *l, u64 home)
 		home = set.domains;
 		auto_unsee(l, &set);
 		large = set.nr > 1 || l->due > set.room;
-		/* Fits and has nothing to gain: by far the most frequent case. */
+		/* The cluster fits and has nothing to gain: by far the most frequent case. */
 		if (l->due <= set.room && auto_cost_avoidable(l, &set) <= AUTO_MARGIN) {
 			l->cost = large ? auto_cost(l, &set) : 0;
 			return home;
@@ -431,7 +463,7 @@ static u64 auto_look(struct auto_look *l, u64 home)
 		l->cost = large ? cost : 0;
 		return home;
 	}
-	/* At the border it grows, rather than move now and grow soon. */
+	/* At the border the home grows, rather than move now and grow soon. */
 	if (border) {
 		auto_set(l, &set, home);
 		auto_grow(l, &set, true);
@@ -442,9 +474,9 @@ static u64 auto_look(struct auto_look *l, u64 home)
 }
 
 /*
- * For bursts: @home, and what of several domains there was @before, made as large as is due
- * then. Where it is was decided without: who is due more than it demands would go to and fro
- * with others.
+ * For bursts: @home, together with @before if that had several domains, made as large
+ * as is due then. Where the home is was decided without bursts: a cluster that is due
+ * more than it demands would move to and fro with others.
  */
 static u64 auto_spread(struct auto_look *l, u64 home, u64 before)
 {
@@ -464,11 +496,14 @@ static u64 auto_spread(struct auto_look *l, u64 home, u64 before)
 
 static u32 auto_demand(u32 demand)
 {
-	/* A thousandth of what 32 bits hold times ONE: more than there can be tasks. */
+	/* At most a million tasks: 5/4 of that, in units of ONE, fit into 32 bits. */
 	return clamp(demand, AUTO_DEMAND_MIN, U32_MAX / 4);
 }
 
-/* Add the load of @a to its home, or take it away; to all it may use until it has one. */
+/*
+ * Add the load of @a to its home, or take it away. Until @a has a home, its load is
+ * spread over all domains that it may use.
+ */
 static void auto_charge(struct cosched_machine *m, const struct cosched_auto *a, bool add)
 {
 	u64 home = a->home ?: auto_all_domains(m), sum = 0, left, load;
@@ -487,7 +522,7 @@ static void auto_charge(struct cosched_machine *m, const struct cosched_auto *a,
 	}
 }
 
-/* The same for those below @a, whose load is none of others to it. */
+/* The same for the clusters below @a: to @a, their load is not a load of others. */
 static void auto_charge_below(struct cosched_machine *m, const struct cosched_auto *a,
 			      const struct list_head *clusters, bool add)
 {
@@ -503,7 +538,10 @@ static void auto_charge_below(struct cosched_machine *m, const struct cosched_au
 	}
 }
 
-/* To batch, domains are as small as others leave them. Less than a quarter is none. */
+/*
+ * For batch clusters, a domain is as large as what others leave of it. Less than a
+ * quarter counts as nothing.
+ */
 static void auto_leave(const struct cosched_machine *m, const u32 *room, u32 *left)
 {
 	unsigned int i;
@@ -518,7 +556,10 @@ static void auto_leave(const struct cosched_machine *m, const u32 *room, u32 *le
 	}
 }
 
-/* What @a may use and is due, @a being out. @left is for what others leave of its own room. */
+/*
+ * What @a may use and is due, while its own load is not in @m. @left is a buffer for
+ * what others leave of the room of @a.
+ */
 static void auto_prepare(struct auto_look *l, const struct cosched_auto *a,
 			 const struct cosched_machine *m, u32 *left)
 {
@@ -540,7 +581,7 @@ static void auto_prepare(struct auto_look *l, const struct cosched_auto *a,
 			auto_leave(m, a->room, left);
 			free = left;
 		}
-		/* Where others need all, all domains are equal. */
+		/* If others need everything, all domains are equal to a batch cluster. */
 		leftovers = memchr_inv(free, 0, m->nr * sizeof(*free));
 		if (leftovers)
 			l->room = free;
@@ -564,11 +605,11 @@ static void auto_prepare(struct auto_look *l, const struct cosched_auto *a,
 	l->allowed = allowed;
 	l->total = total;
 	l->due = l->demand + l->demand / 4;
-	/* Load is more than the demand: no overflow. */
+	/* The load includes the demand: no overflow. */
 	if (load > capacity - capacity / 5)
 		l->due = div64_u64(l->demand * capacity, load);
 	if (a->bursts && !a->batch) {
-		/* Of what others leave. */
+		/* At most what others leave. */
 		capacity -= min(capacity, load - l->demand);
 		l->burst = min((u64)l->demand * AUTO_BURST, capacity);
 	}
@@ -586,7 +627,7 @@ static void auto_settle(struct cosched_machine *m, struct cosched_auto *a, u64 h
 	auto_charge(m, a, true);
 }
 
-/* Is @a content with its home as it is? */
+/* Would @a keep its home as it is? */
 static bool auto_stays(struct cosched_machine *m, const struct cosched_auto *a)
 {
 	struct auto_look l;
@@ -599,7 +640,10 @@ static bool auto_stays(struct cosched_machine *m, const struct cosched_auto *a)
 	return home == a->home;
 }
 
-/* Put @a, which has one domain, in the best of @domains if that is clearly better: its gain. */
+/*
+ * Move @a, which has one domain, to the best of @domains if that is better by the
+ * margin. Return: the gain, multiplied by its tasks.
+ */
 static s64 auto_give_way(struct cosched_machine *m, struct cosched_auto *a, u64 domains)
 {
 	struct auto_look l;
@@ -621,7 +665,7 @@ static s64 auto_give_way(struct cosched_machine *m, struct cosched_auto *a, u64 
 	return (s64)auto_demand(a->own) * ((s64)cost - best);
 }
 
-/* What @l would have in @domains, of what is due to it. */
+/* How much of what is due according to @l there is in @domains. */
 static u32 auto_room(const struct auto_look *l, u64 domains)
 {
 	u32 room = 0;
@@ -632,8 +676,9 @@ static u32 auto_room(const struct auto_look *l, u64 domains)
 }
 
 /*
- * May @b be in the way of @a? It has one domain, and demands about as much or less, down to a
- * quarter, which is where those who ask this end: smaller ones are not what is in the way.
+ * May @b be in the way of @a? It may if it has one domain and demands about as much as
+ * @a or less. The callers stop at clusters that demand less than a quarter of what @a
+ * does: smaller ones are not what is in the way.
  */
 static bool auto_in_way(const struct cosched_auto *a, const struct cosched_auto *b)
 {
@@ -643,10 +688,12 @@ static bool auto_in_way(const struct cosched_auto *a, const struct cosched_auto 
 }
 
 /*
- * Let @a have what it would grow to from domain @d if nobody were in its way there, and these what
- * it leaves, one after the other. Do they gain, each by its tasks, and want to stay? A gain is of
- * what is there just then. So what two cost each other counts once, as it does for one that moves
- * alone: no cycle of such steps and of moves gains.
+ * Give @a what it would grow to from domain @d if no cluster were in its way there, and
+ * give those clusters, one after the other, what @a leaves. Do they gain in sum, each
+ * multiplied by its tasks, and would all of them stay then? If not, undo it. Each gain
+ * is computed from the state at that step. So what two clusters cost each other counts
+ * once, as it does when one cluster moves alone: no cycle of such exchanges and of
+ * moves gains.
  */
 static bool auto_make_room(const struct auto_look *l, struct cosched_machine *m,
 			   struct cosched_auto *a, int d, const struct list_head *clusters)
@@ -678,7 +725,7 @@ static bool auto_make_room(const struct auto_look *l, struct cosched_machine *m,
 	for (i = 0; i < nr; i++)
 		auto_charge(m, way[i], true);
 	to = set.domains;
-	/* If it gave up room that is due to it, it would grow for that at the next look. */
+	/* If @a gave up room that is due to it, it would grow for that at the next look. */
 	better = cost < l->cost && paid - own * cost > least && (home & ~to) &&
 		 auto_room(l, to) >= auto_room(l, home);
 	if (better) {
@@ -703,9 +750,10 @@ static bool auto_make_room(const struct auto_look *l, struct cosched_machine *m,
 }
 
 /*
- * @a finds no place that is better, as long as nobody makes room. Those who ask are large: there
- * are hardly more of them than domains. They ask in the order of those who are there, not in that
- * of domains, which is by chance.
+ * @a finds no better place as long as no other cluster makes room: look for clusters
+ * that do. Only large clusters come here, and there are hardly more of them than
+ * domains. They try domains in the order of the clusters there, not by number, which is
+ * arbitrary.
  */
 static void auto_exchange(const struct auto_look *l, struct cosched_machine *m,
 			  struct cosched_auto *a, const struct list_head *clusters)
@@ -736,9 +784,10 @@ static void auto_exchange(const struct auto_look *l, struct cosched_machine *m,
 }
 
 /*
- * Take the load of less than half a domain where nobody is seen out of it, or put it back. That
- * much is what those who sleep have left in averages after a start, and no more there when the
- * tasks of a new cluster come; of more, somebody would be seen.
+ * Take loads of less than half a domain of which no task is seen runnable out of @m, or
+ * put them back. That much is what sleeping tasks have left in averages after a start,
+ * and it is gone when the tasks of a new cluster come. If a load is larger than that,
+ * one of its tasks would be seen.
  */
 static void auto_remnants(struct cosched_machine *m, bool add)
 {
@@ -779,7 +828,7 @@ static void auto_choose_one(struct cosched_auto *a, struct cosched_machine *m,
 	a->home = home && !stays ? auto_spread(&l, home, a->home) : home;
 	auto_charge_below(m, a, clusters, true);
 	auto_charge(m, a, true);
-	/* Not where others are below: they are in it. */
+	/* Not if there are clusters below @a: they are within its home. */
 	if (l.cost && !a->batch && !a->bursts && a->demand == a->own)
 		auto_exchange(&l, m, a, clusters);
 }
@@ -796,7 +845,7 @@ static int auto_cmp(void *priv, const struct list_head *a, const struct list_hea
 /**
  * cosched_auto_choose() - Choose the homes of all clusters that have automatic ones.
  * @clusters: list of struct cosched_auto, sorted here; their homes are updated
- * @m: the machine; load is that of all other tasks, and then of all
+ * @m: the machine; its load is that of all other tasks at first, and that of all tasks afterwards
  */
 void cosched_auto_choose(struct list_head *clusters, struct cosched_machine *m)
 {

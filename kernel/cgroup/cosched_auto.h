@@ -6,22 +6,23 @@
 #include <linux/list.h>
 #include <linux/types.h>
 
-/* A set of domains is a u64. Machines with more take neighbours for one. */
+/* A set of domains is a u64. On machines with more domains, neighbours count as one. */
 #define COSCHED_AUTO_DOMAINS	64
 
 /* A machine as the choice sees it. Loads and capacities: SCHED_CAPACITY_SCALE is one CPU. */
 struct cosched_machine {
 	unsigned int	nr;			/* domains */
 	u32		capacity[COSCHED_AUTO_DOMAINS];
-	/* Of tasks without automatic home; the choice adds the clusters'. */
+	/* Of tasks without an automatic home; the choice adds that of clusters. */
 	u64		load[COSCHED_AUTO_DOMAINS];
-	/* The part of it, all or nothing, of which nobody is runnable just now. */
+	/* The same if none of these tasks is runnable just now, else 0. */
 	u64		unseen[COSCHED_AUTO_DOMAINS];
-	/* Of batch clusters that are not to be placed: for those of batch only. */
+	/* Of batch clusters that are not placed this time; counts for batch clusters only. */
 	u64		batch[COSCHED_AUTO_DOMAINS];
 	/*
-	 * Scratch: sums, load by capacity, the load before batch was placed and the capacity
-	 * that it leaves, and what those pay for others, in each, who may have to make room.
+	 * Scratch: the sums; and for each domain the ratio of load to capacity, the
+	 * load before batch clusters are placed, the capacity that this leaves to them,
+	 * and what the clusters that may have to make room pay for the load of others.
 	 */
 	u64		all_load;
 	u32		all_capacity;
@@ -36,19 +37,19 @@ struct cosched_machine {
 /* A cluster with an automatic home. */
 struct cosched_auto {
 	struct list_head node;
-	u64		id;			/* orders what is equal */
-	struct cosched_auto *parent;		/* which it is below, or NULL */
-	u32		demand;			/* with those below it: what its home is for */
-	u32		own;			/* without them: what it adds to its home's load */
+	u64		id;			/* order of clusters of equal size */
+	struct cosched_auto *parent;		/* the nearest one above it, or NULL */
+	u32		demand;			/* with clusters below it: what its home is for */
+	u32		own;			/* without them: what it adds to the load */
 	bool		batch;			/* takes what others leave */
-	bool		bursts;			/* its tasks wake up together */
-	bool		alone;			/* needs all there is; did at the look before */
-	bool		stays;			/* where it may: others look, it does not */
-	/* Where its CPUs are that it may use; NULL: all of them. */
+	bool		bursts;			/* its tasks wake up together, or it overruns */
+	bool		alone;			/* needs all there is; input: at the last look */
+	bool		stays;			/* at its home, if allowed: only others look */
+	/* Capacity, by domain, of the CPUs that it may use; NULL: all of them. */
 	const u32	*room;
-	/* How far its memory is, as (distance - 10) / 10 * 1024; NULL: unknown. */
+	/* How far its memory is, by domain, as (distance - 10) / 10 * 1024; NULL: unknown. */
 	const u32	*far;
-	u64		home;			/* until now, and then from now on; 0: none */
+	u64		home;			/* input: until now, output: from now on; 0: none */
 };
 
 void cosched_auto_choose(struct list_head *clusters, struct cosched_machine *m);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Hooks of the cosched controller in the fair class. Each is a no-op branch
- * until the first cgroup sets a preference and one pointer test for tasks of
- * no cluster from then on. The model is at the top of cosched.c.
+ * Hooks of the cosched controller in the fair class. Each is a no-op branch until
+ * the first cgroup sets a preference, and from then on one pointer test for tasks
+ * of no cluster. The model is at the top of cosched.c.
  */
 #ifndef _KERNEL_SCHED_COSCHED_H
 #define _KERNEL_SCHED_COSCHED_H
@@ -42,14 +42,14 @@ static inline void cosched_dequeue(struct rq *rq, struct task_struct *p)
 		__cosched_dequeue(rq, p);
 }
 
-/* @rq, of which the current task is still the one before, is about to switch to @p. */
+/* @rq is about to switch to @p; its current task is still the one before. */
 static inline void cosched_set_next(struct rq *rq, struct task_struct *p)
 {
 	if (cosched_enabled() && p->cosched)
 		__cosched_set_next(rq, p);
 }
 
-/* What @p has run so far is not its cluster's. */
+/* What @p has run so far is not charged to its cluster. */
 static inline void cosched_charge_from_now(struct task_struct *p)
 {
 	p->cosched_charged = p->se.sum_exec_runtime;
@@ -75,8 +75,8 @@ static inline void cosched_tick(struct task_struct *curr)
 }
 
 /*
- * Place the waking, forked or exec'ing @p, whose previous CPU is @prev and which
- * wake-affine would pull to @target. Negative: no opinion.
+ * Choose a CPU for the waking, forked or exec'ing @p, whose previous CPU is @prev and
+ * which wake-affine would pull to @target. Negative: cosched has no opinion.
  */
 static inline int
 cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_flags)
@@ -87,10 +87,10 @@ cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_flags)
 }
 
 /*
- * May the balancer move @p from @src to @dst? 1: yes, and never cache hot;
- * 0: no; negative: no opinion. @idle: whether @dst is idle, newly or for longer;
- * @failed: balancing has failed too often to be choosy; @active: @p is to be
- * pushed while it runs.
+ * May the balancer move @p from @src to @dst? 1: yes, and @p is never cache hot; 0: no;
+ * negative: cosched has no opinion. @idle: whether @dst is idle, newly or for longer;
+ * @failed: balancing has failed too often to be choosy; @active: @p is to be pushed
+ * while it runs.
  */
 static inline int cosched_can_migrate(struct task_struct *p, int src, int dst,
 				      enum cpu_idle_type idle, bool failed, bool active)
@@ -100,22 +100,23 @@ static inline int cosched_can_migrate(struct task_struct *p, int src, int dst,
 	return -1;
 }
 
-/* The balancer does move @p: out of its home? */
+/* The balancer moves @p. Return: whether that takes @p out of its home. */
 static inline bool cosched_detach(struct task_struct *p, int src, int dst,
 				  enum cpu_idle_type idle)
 {
 	return cosched_enabled() && p->cosched && __cosched_detach(p, src, dst, idle);
 }
 
-/* Would a move from @src to @dst take @p out of its home? NUMA balancing does not do that. */
+/* Would a move from @src to @dst take @p out of its home? NUMA balancing makes no such move. */
 static inline bool cosched_leaves_home(struct task_struct *p, int src, int dst)
 {
 	return cosched_enabled() && READ_ONCE(p->cosched) && __cosched_leaves_home(p, src, dst);
 }
 
 /*
- * Does the waking @p preempt who runs on @cpu, which it was placed on? Then that CPU enqueues it:
- * it would wait for the lock of its run queue else, that the waker holds meanwhile.
+ * Does the waking @p preempt the stray that runs on @cpu, where @p was placed? If so,
+ * @cpu is to enqueue @p itself. Otherwise @cpu would wait for the lock of its run
+ * queue, which the waker still holds by then.
  */
 static inline bool cosched_preempts_stray(struct task_struct *p, int cpu)
 {

@@ -108,19 +108,19 @@ DECLARE_EVENT_CLASS(cosched_move,
 		  __entry->comm, __entry->pid, __entry->src_cpu, __entry->dst_cpu)
 );
 
-/* A running stray was moved to an idle CPU of its home. */
+/* A running stray was moved home, or a task of its cluster that waited beside it. */
 DEFINE_EVENT(cosched_move, cosched_return,
 	TP_PROTO(struct task_struct *p, int src_cpu, int dst_cpu),
 	TP_ARGS(p, src_cpu, dst_cpu)
 );
 
-/* A task that waited was fetched by a CPU of home that only strays would have used. */
+/* A task that waited at home was fetched by a home CPU that only strays would have used. */
 DEFINE_EVENT(cosched_move, cosched_fetch,
 	TP_PROTO(struct task_struct *p, int src_cpu, int dst_cpu),
 	TP_ARGS(p, src_cpu, dst_cpu)
 );
 
-/* A running task left a crowded home for a CPU that had been idle for long. */
+/* A running task left a crowded CPU for one that had been idle for long. */
 DEFINE_EVENT(cosched_move, cosched_push,
 	TP_PROTO(struct task_struct *p, int src_cpu, int dst_cpu),
 	TP_ARGS(p, src_cpu, dst_cpu)
@@ -154,7 +154,7 @@ TRACE_EVENT(cosched_swap,
 		  __entry->dst_cpu)
 );
 
-/* The load balancer may take a task out of its home. */
+/* The load balancer takes a task out of its home. */
 TRACE_EVENT(cosched_pull,
 
 	TP_PROTO(struct task_struct *p, int src_cpu, int dst_cpu, int reason),
@@ -182,7 +182,7 @@ TRACE_EVENT(cosched_pull,
 		  __print_symbolic(__entry->reason, COSCHED_PULL_REASONS))
 );
 
-/* The home of the cluster registered by a cgroup changed. */
+/* The home of a cgroup's cluster changed. */
 TRACE_EVENT(cosched_home,
 
 	TP_PROTO(u64 cgroup, const struct cpumask *home),
@@ -203,12 +203,18 @@ TRACE_EVENT(cosched_home,
 );
 
 /*
- * Whether a cluster overruns the machine, else whether its tasks that run briefly are apart:
- * for how long they run at home and outside, in us, the load of home and of the cluster
- * outside, the capacity of home, what others leave of the rest, and how many times longer
- * runs outside are taken to be where that is nothing. At the end of a trial, run_outside is
- * for how long they ran while all of the machine was home, 0 if that is not known. And whether
- * its tasks are known to come in bursts.
+ * A review: whether a cluster overruns the machine, and if not, whether its tasks that run
+ * briefly are apart.
+ *
+ * run_home and run_outside are for how long these tasks run at home and outside, in us.
+ * load is that of home and of the cluster outside; tasks is the same, but at most the load
+ * of the cluster itself if that was apart before. capacity is that of home, and room what
+ * others leave of the rest. dear is the square of how many times longer runs outside are
+ * taken to be where others leave no room, in 1/1024. bursts is whether its tasks are known
+ * to come in bursts.
+ *
+ * At the end of a trial, run_outside is for how long the tasks ran while all of the machine
+ * was home, or 0 if that is not known.
  */
 TRACE_EVENT(cosched_review,
 
@@ -250,10 +256,10 @@ TRACE_EVENT(cosched_review,
 );
 
 /*
- * Why the automatic home of a cgroup changes: whether it is batch, what its cluster
- * demands, the capacity of the domains that the new home is in and the load of all on
- * them. The reason is a string: in Linux 7.3 __get_cpumask() and __print_symbolic() print
- * into the same buffer.
+ * The automatic home of a cgroup changes: why, whether the cgroup is batch, what its
+ * cluster and those below it demand, the capacity of the domains that the new home is
+ * in, and the load of all tasks on them. The reason is a string: in Linux 7.3
+ * __get_cpumask() and __print_symbolic() print into the same buffer.
  */
 TRACE_EVENT(cosched_home_auto,
 
