@@ -58,7 +58,7 @@ static void diag_v(const char *fmt, va_list ap)
 	char line[4096], *at = line, *end;
 
 	vsnprintf(line, sizeof(line), fmt, ap);
-	/* Every line is a comment: a newline in a value must not end that. */
+	/* Every line is a TAP comment: a newline in a value must not end the comment. */
 	while (at) {
 		end = strchr(at, '\n');
 		if (end)
@@ -201,7 +201,7 @@ static int remove_below(const char *cg, long long end)
 
 int cs_rmtree(const char *cg)
 {
-	/* Fails where the kernel has no cgroup.kill; then rmdir tells. */
+	/* Fails if the kernel has no cgroup.kill; then rmdir shows whether tasks are left. */
 	cs_try_write(cg, "cgroup.kill", "1");
 	return remove_below(cg, cs_now_ms() + 30000);
 }
@@ -329,7 +329,7 @@ void cs_expect_soon_at(const char *src, int line, const char *cg,
 		   cg, file, got, ms, value);
 }
 
-/* Those options of the cgroup2 mount that a remount must name to keep. */
+/* The options of the cgroup2 mount that a remount must name in order to keep them. */
 static void mount_options(char *buf, size_t len)
 {
 	static const char *const known[] = {
@@ -526,7 +526,7 @@ static void spin(void *arg)
 	(void)arg;
 	for (;;) {
 #if defined(__x86_64__)
-		/* In parallel virtual time, this is what time passes with. */
+		/* In parallel virtual time, this instruction lets time pass. */
 		__builtin_ia32_pause();
 #endif
 		__asm__ volatile("" ::: "memory");
@@ -899,7 +899,7 @@ static int wait_child(pid_t pid, const struct cs_test *test)
 		return EXIT_FAIL;
 	}
 	waitpid(pid, &status, 0);
-	/* Whatever the test left running in no cgroup of its own. */
+	/* Tasks that the test left running and that are in no cgroup of its own. */
 	kill(-pid, SIGKILL);
 	if (WIFSIGNALED(status)) {
 		cs_diag("%s: killed by signal %d", test->name,

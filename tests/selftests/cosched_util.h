@@ -31,7 +31,7 @@
 
 #define CS_WEIGHTS_DEFAULT	"100 150"
 
-/* Any user who is not root; nobody on most systems. */
+/* Any user other than root; "nobody" on most systems. */
 #define CS_UNPRIVILEGED		65534
 
 #define ARRAY_LEN(a)	((int)(sizeof(a) / sizeof((a)[0])))
@@ -102,10 +102,10 @@ int cs_try_rmdir(const char *cg);		/* 0 or -errno */
 void cs_rmdir(const char *cg);			/* waits for exiting tasks */
 int cs_rmtree(const char *cg);			/* kills and removes all below */
 void cs_enable(const char *cg);			/* +cosched, in ordinary mode */
-/* Another one, in the root and in @top; skips the test where there is none. */
+/* Enables another controller, in the root and in @top; skips the test if the kernel lacks it. */
 void cs_need_controller(const char *top, const char *name);
 bool cs_has_file(const char *cg, const char *file);
-/* Of the cgroup2 mount; the harness takes it back after the test. */
+/* Sets an option of the cgroup2 mount; the harness takes it back after the test. */
 void cs_mount_option(const char *option);
 
 /* Contents without the final newline; length or -errno. */
@@ -170,7 +170,7 @@ typedef void (*cs_work_fn)(void *arg);
 pid_t cs_spawn(const char *cg, cs_work_fn fn, void *arg);
 pid_t cs_spinner(const char *cg);		/* uses a CPU until killed */
 void cs_kill(pid_t pid);			/* and reap */
-/* Stopped, so that all it used is counted, however late ticks come. */
+/* Stops the task, so that all its CPU time is counted, however late ticks come. */
 void cs_stop(pid_t pid);
 void cs_continue(pid_t pid);
 int cs_try_move(const char *cg, pid_t pid);

@@ -348,7 +348,7 @@ struct ru_gang *ru_gang(const struct ru_gang_opts *opts)
 			nap(1000);
 		}
 	}
-	/* Its first process may wait for a CPU behind them. */
+	/* The gang's first process may wait for a CPU behind its workers. */
 	while (!__atomic_load_n(&g->created, __ATOMIC_ACQUIRE)) {
 		if (ru_now() > end)
 			cs_fail("the workers' parent did not finish within 10 s");
@@ -476,7 +476,7 @@ double ru_idle(struct ru_gang *const *gangs, int n, const cpu_set_t *set,
 	for (g = 0; g < n; g++)
 		for (i = 0; i < gangs[g]->n; i++) {
 			const struct ru_worker *w = &gangs[g]->w[i];
-			/* It works on, and there may be more of them at every look. */
+			/* The worker works on, and there may be more intervals at every look. */
 			int nr = __atomic_load_n(&w->nr_intervals, __ATOMIC_ACQUIRE);
 
 			if (nr == RU_INTERVALS)

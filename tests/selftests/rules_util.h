@@ -7,7 +7,7 @@
  * note in shared memory on which CPU they were and when.  What a test asserts
  * comes from there, from cosched.stat and from tracepoints; never from how
  * fast something went.  Times are the guest's: tests that state a deadline run
- * in parallel virtual time, where the guest's clock is no matter of the host's
+ * in parallel virtual time, where the guest's clock does not depend on the host's
  * speed.  There a PAUSE is set to take a microsecond: workers spin with it, so
  * that a busy CPU costs the host next to nothing.
  */
@@ -39,7 +39,7 @@ struct ru_topo {
 
 /* Read once; the test is skipped where there are not two LLC domains. */
 const struct ru_topo *ru_topo(void);
-/* Those that isolcpus= took out of load balancing; the test is skipped where there are none. */
+/* CPUs that isolcpus= took out of load balancing; the test is skipped if there are none. */
 cpu_set_t ru_isolated(void);
 
 /* sets of CPUs */

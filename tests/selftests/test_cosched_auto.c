@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Homes settle in that; the kernel looks every 100 ms. */
+/* Homes settle in this time; the kernel looks every 100 ms. */
 #define AUTO_SETTLE_MS	500
 
 static void make(char *cg, const char *top, const char *name, const char *asked)
@@ -39,7 +39,7 @@ static cpu_set_t home_of(const char *cg)
 	return set;
 }
 
-/* How many LLC domains a home is, all of whole ones. */
+/* The number of LLC domains of a home, which has to consist of whole domains. */
 static int domains(const cpu_set_t *home)
 {
 	const struct ru_topo *topo = ru_topo();
@@ -74,7 +74,7 @@ static int per_llc(void)
 	return CPU_COUNT(&ru_topo()->llc[0]);
 }
 
-/* Nothing changes for that long. */
+/* No home changes for that long. */
 static void stands_still(char (*cg)[PATH_MAX], int n, long ms)
 {
 	long long before[16];
@@ -148,7 +148,7 @@ static void hierarchy(const char *top)
 		REQUIRE(CPU_COUNT(&home), "no home");
 		REQUIRE(common(&home, &part) == CPU_COUNT(&home), "outside of the parent's home");
 	}
-	/* The parent's moves, and what is in it as well, at once: also who has a part of it already. */
+	/* The parent's home moves, and at once those within it, even one that is partly there. */
 	home = home_of(b);
 	for (i = 0; i < 2; i++) {
 		const cpu_set_t *llc = &topo->llc[!!common(&home, &topo->llc[1]) ^ i];
@@ -160,7 +160,7 @@ static void hierarchy(const char *top)
 		cs_sleep_ms(300);
 		cs_expect(b, CS_HOME, list);
 	}
-	/* And without it, they are on their own. */
+	/* Without the parent's home, the homes are chosen from all domains. */
 	cs_write(a, CS_PREF, "\n");
 	cs_sleep_ms(300);
 	home = home_of(b);
@@ -181,8 +181,9 @@ static void new_ones_part(const char *top)
 }
 
 /*
- * Whose tasks run already has its first home where they run, though that is the busiest domain,
- * and keeps it: in no cluster before, @above in one of the cgroup above, @by_hand in its own.
+ * A cluster whose tasks already run has its first home where they run, though that is the busiest
+ * domain, and keeps it. Before, the tasks were in no cluster, or with @above in the cluster of the
+ * cgroup above, or with @by_hand in their own with a home set by hand.
  */
 static void running_ones(const char *top, bool above, bool by_hand)
 {
@@ -210,7 +211,7 @@ static void running_ones(const char *top, bool above, bool by_hand)
 		stands_still(cg, 1, AUTO_SETTLE_MS);
 		ru_end(g);
 		cs_rmdir(cg[0]);
-		/* Until they are forgotten. */
+		/* Until the load of the tasks is forgotten. */
 		cs_sleep_ms(SETTLE_MS);
 	}
 }
@@ -230,7 +231,7 @@ static void running_ones_stay_by_hand(const char *top)
 	running_ones(top, false, true);
 }
 
-/* As large as they need at once: on half of the domains, the last ones. */
+/* The first home is as large as the tasks need: they run on half of the domains, the last ones. */
 static void running_ones_fit(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
@@ -252,7 +253,7 @@ static void running_ones_fit(const char *top)
 	REQUIRE(common(&home, &half) >= per_llc(), "none where they ran");
 }
 
-/* Nor are two that run in one domain others to each other; one of them leaves. */
+/* Two clusters whose tasks run in one domain part: one of them leaves. */
 static void running_ones_part(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
@@ -275,7 +276,7 @@ static void running_ones_part(const char *top)
 	stands_still(cg, 2, AUTO_SETTLE_MS);
 }
 
-/* One domain each for two clusters that are as large, for good, and their threads there. */
+/* Two clusters that are as large as a domain have one domain each, for good, and run there. */
 static void part(char (*cg)[PATH_MAX], struct ru_gang **g)
 {
 	struct ru_mark mark[2];
@@ -288,7 +289,7 @@ static void part(char (*cg)[PATH_MAX], struct ru_gang **g)
 	REQUIRE(!common(&home[0], &home[1]), "both at the same place");
 	REQUIRE(domains(&home[0]) == domains(&home[1]), "%d and %d domains", domains(&home[0]),
 		domains(&home[1]));
-	/* Threads follow: with all CPUs busy, one after another changes places. */
+	/* Threads follow their home: as all CPUs are busy, they change places one after another. */
 	stands_still(cg, 2, 1000);
 	for (i = 0; i < 2; i++)
 		ru_mark(g[i], &mark[i]);
@@ -301,7 +302,7 @@ static void part(char (*cg)[PATH_MAX], struct ru_gang **g)
 	}
 }
 
-/* As many threads as an LLC domain has CPUs, and twice that. */
+/* As many threads as an LLC domain has CPUs, and twice as many. */
 static void equal(const char *top, int times)
 {
 	char cg[2][PATH_MAX];
@@ -346,8 +347,8 @@ static void autogroups(const char *top)
 }
 
 /*
- * Likewise with a core scheduling cookie each, which share no core; from wherever they were
- * before they were clusters, so that those that never sleep change places.
+ * Likewise if each cluster has a core scheduling cookie, so that they share no core. The threads
+ * start wherever they ran before they were in clusters, so threads that never sleep change places.
  */
 static void core_cookies(const char *top, int times)
 {
@@ -380,7 +381,7 @@ static void core_cookies_twice(const char *top)
 	core_cookies(top, 2);
 }
 
-/* Three times as many threads as the other has: what is theirs, and nothing in common. */
+/* One has three times as many threads as the other: each has its share, and none in common. */
 static void uneven(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
@@ -401,7 +402,7 @@ static void uneven(const char *top)
 	stands_still(cg, 2, 500);
 }
 
-/* Eight small ones on all domains, by demand. */
+/* Eight small clusters are spread over all domains, by demand. */
 static void many_small(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
@@ -430,7 +431,7 @@ static void many_small(const char *top)
 	stands_still(cg, 8, 500);
 }
 
-/* One that outgrows its home gains a domain, and gives it back. Pollers are told. */
+/* A cluster that outgrows its home gains a domain, and gives it back. Pollers are told. */
 static void grows_and_shrinks(const char *top)
 {
 	char cg[1][PATH_MAX], path[PATH_MAX], buf[1024];
@@ -474,9 +475,9 @@ static void wake_together(struct ru_gang *g, int times)
 }
 
 /*
- * Threads that wake up together, run for an instant, and share nothing: they need few CPUs on
- * average, and all that are idle when they wake up. So a home grows before they wait for each
- * other, stays so, and is given back when others need the CPUs.
+ * Threads that wake up together, run for an instant, and share nothing: on average they need few
+ * CPUs, but all idle CPUs when they wake up. Therefore their home grows before they wait for each
+ * other, stays so, and gives the CPUs back when others need them.
  */
 static void bursts(const char *top)
 {
@@ -505,7 +506,7 @@ static void bursts(const char *top)
 	REQUIRE(CPU_EQUAL(&home, &first), "in the way of others");
 }
 
-/* One of the gang's own cluster, so that no other task is runnable. */
+/* A task of the gang's own cluster, so that no task of another cluster is runnable. */
 static void wake_each_10ms(void *arg)
 {
 	for (;;) {
@@ -516,8 +517,9 @@ static void wake_each_10ms(void *arg)
 
 /*
  * Threads that wake up together, two for each CPU of the machine, and run for longer than an
- * instant: on average they need less than half of it. All of it is home while they overrun it,
- * and whenever they do not all would go back, so the home itself grows. Others get theirs.
+ * instant: on average they need less than half of the machine. All of it is home while they
+ * overrun it. Whenever they do not, all would go back to a small home, so the home itself grows.
+ * Others still get their CPUs.
  */
 static void overruns(const char *top)
 {
@@ -534,7 +536,7 @@ static void overruns(const char *top)
 	cs_sleep_ms(AUTO_SETTLE_MS);
 	first = home_of(cg[0]);
 	cs_spawn(cg[0], wake_each_10ms, g);
-	/* Until two looks in a row happen to come when they do. */
+	/* Until two looks in a row happen to come while they overrun it. */
 	home = first;
 	for (i = 0; i < 10 && !CPU_EQUAL(&home, &topo->online); i++) {
 		cs_sleep_ms(AUTO_SETTLE_MS);
@@ -592,8 +594,8 @@ static void limited_cpus(const char *top)
 }
 
 /*
- * Those of the cgroups below count, where the tasks are: with a cosched controller of their
- * own and without.  What has no tasks does not count, nor what has a home set by hand.
+ * The cpusets of the cgroups below that hold the tasks count, whether cosched is enabled there or
+ * not.  A cgroup without tasks does not count, nor does one with a home set by hand.
  */
 static void limited_cpus_below(const char *top)
 {
@@ -625,7 +627,7 @@ static void limited_cpus_below(const char *top)
 			cs_expect_soon(a, CS_HOME, list, AUTO_SETTLE_MS);
 		}
 	}
-	/* Tasks of two: what either may use is there for both. */
+	/* With tasks in two cgroups, the home may be any CPUs that either may use. */
 	cs_write(other, CS_PREF, "\n");
 	cs_sleep_ms(AUTO_SETTLE_MS);
 	home = home_of(a);
@@ -634,7 +636,7 @@ static void limited_cpus_below(const char *top)
 	REQUIRE(common(&home, &both) == CPU_COUNT(&home), "where none of them may be");
 }
 
-/* A throttled cluster demands what it is allowed. */
+/* A throttled cluster demands no more than it is allowed. */
 static void bandwidth(const char *top)
 {
 	char cg[1][PATH_MAX], max[64];
@@ -657,9 +659,9 @@ static void bandwidth(const char *top)
 }
 
 /*
- * Batch does not sit where others need all, and does once it is batch no more: with
- * four threads for each CPU, half or more of any domain is due to it then.  @file of the
- * cgroup @owner says which it is, or, NULL, the policy of its tasks.
+ * A batch cluster has no home where others need all CPUs, but has one there once it is not batch
+ * any more: with four threads for each CPU, half or more of any domain is due to it then.  @file
+ * of the cgroup @owner says whether it is batch; if @file is NULL, the policy of its tasks does.
  */
 static void batch(const char *cg, const char *top, const char *owner, const char *file,
 		  const char *yes, const char *no)
@@ -693,7 +695,7 @@ static void batch(const char *cg, const char *top, const char *owner, const char
 	cs_sleep_ms(2 * AUTO_SETTLE_MS);
 	soaker = home_of(cg);
 	home_of(beside);
-	/* Of two domains both are home only of a cluster that is nearly alone. */
+	/* With two domains, only a cluster that is nearly alone has both as its home. */
 	REQUIRE(ru_topo()->nr_llcs == 2 || domains(&soaker) == ru_topo()->nr_llcs,
 		"no more batch, it has %d domains", domains(&soaker));
 }
@@ -716,7 +718,7 @@ static void batch_weight(const char *top)
 	batch(cg, top, cg, "cpu.weight", "10", "100");
 }
 
-/* What is above counts. */
+/* The weight of a cgroup above counts, too. */
 static void batch_weight_above(const char *top)
 {
 	char slice[PATH_MAX], cg[PATH_MAX];
@@ -775,8 +777,8 @@ static void hotplug(const char *top)
 }
 
 /*
- * CPUs isolated from load balancing are in no LLC domain and no home, and domains that have
- * lost some of them count for what is left: each cluster has one that holds it, for itself.
+ * CPUs isolated from load balancing are in no LLC domain and no home. A domain that has lost some
+ * of its CPUs counts for the rest: each cluster has a domain to itself that is large enough.
  */
 static void isolated(const char *top)
 {
@@ -789,7 +791,7 @@ static void isolated(const char *top)
 
 	usable = ru_minus(&topo->online, &gone);
 
-	/* One for each domain that is left, with as many tasks as that has CPUs, small ones first. */
+	/* A cluster for each domain that is left, with a task for each CPU, small domains first. */
 	for (i = 0; i < topo->nr_llcs; i++) {
 		left = ru_and(&topo->llc[i], &usable);
 		if (!CPU_COUNT(&left))
@@ -816,8 +818,8 @@ static void isolated(const char *top)
 }
 
 /*
- * Patterns of load that are not even.  One that is at the border of what its home holds
- * may cross it once, late; but none goes to and fro.
+ * Patterns of load that are not even.  A cluster whose load is at the limit of what its home
+ * holds may cross that limit once, late; but no home goes to and fro.
  */
 static void no_oscillation(const char *top)
 {
@@ -854,7 +856,7 @@ static void no_oscillation(const char *top)
 	}
 }
 
-/* Clusters come and go under the worker; each has a home while it is there. */
+/* Clusters come and go under the kernel's worker; each has a home while it exists. */
 static void churn(const char *top)
 {
 	char cg[200][PATH_MAX], list[1024], name[16];

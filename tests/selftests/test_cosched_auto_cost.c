@@ -60,7 +60,7 @@ static void look(const char *what)
 	cs_sleep_ms(500);
 	since = ru_now();
 	ns = workers_ns();
-	/* Interrupts count, which balance load: long enough for the usual number of them. */
+	/* Interrupts that balance load count, too: long enough for the usual number of them. */
 	cs_sleep_ms(1000);
 	ns = (workers_ns() - ns) * 100000000 / (long long)(ru_now() - since);
 	ru_figure(ns, "ns", what);
@@ -68,8 +68,8 @@ static void look(const char *what)
 }
 
 /*
- * A thousand clusters: first none has a thread, then a third has one that works now and then,
- * then all of them, and then all are batch.
+ * A thousand clusters: first none has a thread, then a third of them have one that works now and
+ * then, then all have one, and then all are batch.
  */
 static void thousand_clusters(const char *top)
 {
@@ -96,7 +96,7 @@ static void thousand_clusters(const char *top)
 	look("auto_all");
 	for (i = 0; i < ARRAY_LEN(cg); i++)
 		cs_write(cg[i], "cpu.idle", "1");
-	/* That they are is seen when it is their turn, and their homes move then. */
+	/* The kernel sees that they are batch when it is their turn, and their homes move then. */
 	cs_sleep_ms(2000);
 	look("auto_batch");
 }

@@ -89,7 +89,7 @@ static void slot_name(const struct worker *w, int slot, char *path)
 	cs_name(path, w->top, name);
 }
 
-/* Of a cgroup that only this process removes: a right value must be taken. */
+/* For a cgroup that only this process removes: a valid value must be accepted. */
 static void rewrite(struct worker *w, const char *cg)
 {
 	if (pick(w, 3))
@@ -124,7 +124,7 @@ static void *thread_exec(void *arg)
 {
 	(void)arg;
 	burn(500);
-	/* Not the leader: the kernel kills the others and takes its place. */
+	/* Not the leader: the kernel kills the other threads, and this one takes its place. */
 	exec_self();
 	return NULL;
 }
@@ -171,7 +171,7 @@ static void task_forks(void)
 			_exit(0);
 		}
 		count(&counts->forks);
-		/* Some are left to whoever reaps orphans. */
+		/* Some children are left to the process that reaps orphans. */
 		if (pid > 0 && i & 1)
 			waitpid(pid, NULL, 0);
 	}
@@ -210,7 +210,7 @@ static void run_task(struct worker *w, int kind)
 		task_forks();
 		break;
 	case 3:
-		/* Not for ever, or it would be all that there is in the end. */
+		/* Not for ever, or in the end there would be nothing else. */
 		burn(300000);
 		break;
 	case 4:
@@ -256,11 +256,11 @@ static void start_task(struct worker *w, const char *cg)
 		if (!w->tasks[i])
 			break;
 	if (i == MAX_TASKS) {
-		/* Exits while it does whatever it does; reaped later. */
+		/* Exits while the worker does other things; reaped later. */
 		kill(w->tasks[pick(w, MAX_TASKS)], SIGKILL);
 		return;
 	}
-	/* Nobody moves before there is everywhere to move to. */
+	/* No task moves before all clusters to move to are there. */
 	kind = pick(w, counts->filled < WORKERS ? 6 : 7);
 	pid = into ? fork_into(cg) : fork();
 	if (!pid) {
@@ -308,7 +308,7 @@ static void nest(struct worker *w, const char *cg)
 	cs_name(below, cg, "below");
 	if (mkdir(below, 0755))
 		return;
-	/* Refused when the other one below is populated; then no files. */
+	/* Refused if the other cgroup below is populated; then there are no files. */
 	if (cs_mode() == CS_MODE_ORDINARY)
 		cs_try_write(cg, "cgroup.subtree_control", "+cosched");
 	if (cs_has_file(below, CS_PREF))
@@ -390,7 +390,7 @@ static void churn_step(struct worker *w)
 	}
 }
 
-/* Who is left in @cg, and what they do. */
+/* The tasks that are left in @cg, and what they do. */
 static void show_left(const char *cg)
 {
 	char procs[4096], path[64], text[4096], *line, *save;
@@ -417,7 +417,7 @@ static void churn_worker(void *arg)
 	int i, ret;
 
 	w->there = calloc(w->slots, sizeof(*w->there));
-	/* Ahead of its own tasks, which would leave it little of a CPU. */
+	/* It goes ahead of its own tasks, which would leave it little CPU time. */
 	setpriority(PRIO_PROCESS, 0, -20);
 	/* All of them at once, first, so that there really are so many. */
 	for (i = 0; i < w->slots; i++) {
@@ -718,7 +718,7 @@ static void churn(const char *top, bool hotplug)
 	cs_write(quiet, CS_PREF, "0\n");
 	cs_write(quiet, CS_WEIGHTS, "42 43\n");
 	witness = cs_spinner(below);
-	/* Leave room for the others: the witness only has to go on. */
+	/* Leaves CPU time to the others: the witness only has to go on. */
 	REQUIRE(!setpriority(PRIO_PROCESS, witness, 10), "nice: %s",
 		strerror(errno));
 	before = population();

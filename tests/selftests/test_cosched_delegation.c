@@ -143,7 +143,7 @@ static void try_outside(const struct delegation *d)
 {
 	char path[PATH_MAX], top[PATH_MAX], buf[256];
 
-	/* What bounds him is not his, though the directory is. */
+	/* The files that limit him are not his, though the directory is. */
 	denied(d->user, CS_PREF, "0-3\n");
 	denied(d->user, CS_PREF, "\n");
 	denied(d->user, CS_WEIGHTS, "1 1\n");
@@ -152,7 +152,7 @@ static void try_outside(const struct delegation *d)
 	cs_name(top, d->user, "..");
 	denied(top, CS_PREF, "0\n");
 
-	/* Looking is free. */
+	/* He may read everything. */
 	cs_read(d->other, CS_PREF, buf, sizeof(buf));
 	cs_read(d->other, CS_HOME, buf, sizeof(buf));
 	cs_stat(d->other, "outside_usec");
@@ -164,7 +164,7 @@ static void try_outside(const struct delegation *d)
 		"left for a cgroup outside");
 }
 
-/* He changes nothing outside, nor what his own part was given. */
+/* He can change nothing outside, and not the values that his own part was given. */
 static void nothing_outside(const char *top)
 {
 	struct delegation d;
@@ -242,7 +242,7 @@ static void in_namespace(const struct delegation *d)
 	char app[PATH_MAX];
 	int ret;
 
-	/* Root of the container, and still bound by what it was given. */
+	/* Root of the container is still bound by what the container was given. */
 	ret = cs_try_write(d->user, CS_PREF, "0-3\n");
 	REQUIRE(ret == -EPERM, "write to the namespace's root: %s",
 		ret ? strerror(-ret) : "accepted");

@@ -113,8 +113,8 @@ static void set_policy(pid_t pid, int policy)
 }
 
 /*
- * What a task runs in another class is not counted, whether it runs or sleeps
- * when it goes there and comes back.
+ * The time that a task runs in another class is not counted, whether it runs or
+ * sleeps when it changes to that class and back.
  */
 static void stat_counts_fair_class(const char *top)
 {
@@ -250,8 +250,8 @@ static void stat_monotonic(const char *top)
 				  cs_spinner(cg);
 	for (i = 0; i < 240; i++) {
 		/*
-		 * Not both at a time: one that asks for nothing below a cluster
-		 * shows the figures of that, and these are others.
+		 * Not both at a time: a cgroup below a cluster that asks for
+		 * nothing shows the figures of that cluster, not its own.
 		 */
 		if (i % 10 == 0)
 			cs_write(i < 120 ? cg : parent, CS_PREF,

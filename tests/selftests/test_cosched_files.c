@@ -264,7 +264,7 @@ static void cpus_longest_list(const char *top)
 	cs_expect(cg, CS_HOME, canonical);
 }
 
-/* An empty line, or one of blanks, takes the preference back. */
+/* An empty line, or a line of blanks, takes the preference back. */
 static void cpus_unset(const char *top)
 {
 	static const char *const empty[] = { "\n", " \n", "\t \t\n", " " };
@@ -281,7 +281,7 @@ static void cpus_unset(const char *top)
 	}
 }
 
-/* What is no CPU list is refused with EINVAL and changes nothing. */
+/* A value that is no CPU list is refused with EINVAL and changes nothing. */
 static void cpus_malformed(const char *top)
 {
 	static const char *const values[] = {
@@ -439,7 +439,7 @@ static void weights_unset(const char *top)
 	cs_expect(f.self, CS_WEIGHTS, CS_WEIGHTS_DEFAULT);
 }
 
-/* What is not two integers is EINVAL. */
+/* A value that is not two integers is EINVAL. */
 static void weights_malformed(const char *top)
 {
 	static const char *const values[] = {

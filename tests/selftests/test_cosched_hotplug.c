@@ -19,7 +19,7 @@
 /* The home follows hotplug from a notifier; readers may see it a bit late. */
 #define FOLLOW_MS	3000
 
-/* Automatic homes settle in that. */
+/* Automatic homes settle in this time. */
 #define AUTO_SETTLE_MS	500
 
 static long rounds = 15;
@@ -151,7 +151,7 @@ static void absent_cpu_named(const char *top)
 	cs_expect(cg, CS_HOME, "0");
 }
 
-/* A home changed by hotplug is told as one changed by a write. */
+/* A change of home by hotplug is notified like a change by a write. */
 static void hotplug_notifies(const char *top)
 {
 	char cg[PATH_MAX], other[PATH_MAX], path[2][PATH_MAX], buf[256];
@@ -321,7 +321,7 @@ static void suspended(const char *top)
 		snprintf(name, sizeof(name), "c%d", i);
 		cs_mkdir(cg[i], top, name);
 		cs_write(cg[i], CS_PREF, asked[i]);
-		/* A CPU more than tasks, so that all of them can be at home. */
+		/* One CPU more than there are tasks, so that all of them can be at home. */
 		if (i < 3)
 			pid[i] = cs_spinner(cg[i]);
 	}

@@ -23,7 +23,7 @@
 #define DEBUG		"/sys/kernel/debug/sched/numa_balancing"
 #define NUMA_SYSCTL	"/proc/sys/kernel"
 
-/* For each task; together more than the MiB that the kernel wants to know of. */
+/* For each task; together more than the MiB of memory that the kernel needs to have seen. */
 #define PAGES		512
 #define TASKS		3
 
@@ -47,7 +47,7 @@ static void need_balancing(void)
 	node_cpus(NODES - 1);
 	if (cs_try_write(NUMA_SYSCTL, "numa_balancing", "1"))
 		cs_skip("needs NUMA balancing");
-	/* Scans as fast as they may be: faults are what is waited for. */
+	/* Scans are as fast as they may be, as the test waits for their faults. */
 	cs_write(DEBUG, "scan_delay_ms", "100");
 	cs_write(DEBUG, "scan_period_min_ms", "100");
 	cs_write(DEBUG, "scan_period_max_ms", "200");
@@ -178,8 +178,8 @@ static int file_on(int node)
 }
 
 /*
- * Nobody is there yet whose memory could be known, and no domain is better than another: a new
- * home is where most of the page cache is, but not beside another one.
+ * There are no tasks yet whose memory could be known, and no domain is better than another: a new
+ * home is where most of the page cache is, but not beside another home.
  */
 static void new_ones_near_files(const char *top)
 {
@@ -190,7 +190,7 @@ static void new_ones_near_files(const char *top)
 	for (node = NODES - 1; node >= 0; node--) {
 		there = node_cpus(node);
 		fd = file_on(node);
-		/* Until who wrote it is forgotten. */
+		/* Until the load of the task that wrote it is forgotten. */
 		cs_sleep_ms(300);
 		cs_mkdir(cg[0], top, "a");
 		cs_mkdir(cg[1], top, "b");
@@ -238,7 +238,7 @@ static void running_ones_near_memory(const char *top)
 	}
 }
 
-/* Without NUMA balancing nobody knows where memory is, and a home stays where it is. */
+/* Without NUMA balancing the kernel does not know where memory is, and a home stays where it is. */
 static void balancing_off(const char *top)
 {
 	cpu_set_t home, before;

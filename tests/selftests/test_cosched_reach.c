@@ -191,7 +191,7 @@ static const char *work_cgroup(const char *top)
 }
 
 /*
- * Work conserving: a home of one LLC domain, as many threads as the machine has
+ * Work conserving: a home of one LLC domain, and as many threads as the machine has
  * CPUs. The Go test compares the idle time with the unmodified kernel's.
  */
 static void test_work_forked(const char *top)
@@ -401,7 +401,7 @@ static void test_join_preference_set(const char *top)
 	joined(top, "preference_set", false);
 }
 
-/* The same with room: one cluster, home idle, its threads outside. */
+/* The same with room: one cluster, its home idle, its threads outside. */
 static void test_join_home_idle(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();

@@ -52,14 +52,17 @@ static struct ru_gang *wakers(const char *cg, int n, const cpu_set_t *start)
 		.busy_us = WAKER_BUSY_US, .sleep_us = WAKER_SLEEP_US });
 }
 
-/* A worker that waits for a CPU when it may go elsewhere can be pulled by an idle one. */
+/* A worker that waits for a CPU when it is allowed elsewhere can be pulled by an idle CPU. */
 static void until_asleep(const struct ru_gang *g)
 {
 	while (cs_task_state(g->w[0].tid) != 'S')
 		cs_sleep_ms(1);
 }
 
-/* From where it is to @set, asleep: not one that waits, or did meanwhile, with its data left behind. */
+/*
+ * Allows the sleeping worker on @set instead of @bound.  Tried again if it waited for a CPU, or was
+ * moved meanwhile and left its data behind.
+ */
 static void allow_asleep(struct ru_gang *g, const cpu_set_t *bound, const cpu_set_t *set)
 {
 	for (;;) {
@@ -73,7 +76,7 @@ static void allow_asleep(struct ru_gang *g, const cpu_set_t *bound, const cpu_se
 	}
 }
 
-/* Twenty times, it wakes up after it was bound to @prev, and may go anywhere then. */
+/* Twenty times: binds the worker to @prev, then allows it anywhere, and traces its wakeups. */
 static void trace_wakeups_from(struct ru_gang *g, const cpu_set_t *prev, struct ru_trace *trace)
 {
 	int i;
@@ -129,8 +132,9 @@ static cpu_set_t outside_of(const cpu_set_t *home)
 }
 
 /*
- * What is to be idle for others, or where this program would wait itself before it has woken all
- * of a gang, it does not run on, nor the harness that waits for it. Until the test's end.
+ * Keeps this program, and the harness that waits for it, off the CPUs of the set until the test
+ * ends: these CPUs are to be idle for others, or this program would wait there itself before it
+ * has woken all of a gang.
  */
 static void keep_off(const cpu_set_t *set)
 {
@@ -248,7 +252,7 @@ static void rule1_exec_goes_home(const char *top)
 		char cg[512], name[32];
 		pid_t pid;
 
-		/* Joined without a preference, which comes a moment before the exec. */
+		/* The child's cgroup gets its preference only a moment before the exec. */
 		snprintf(name, sizeof(name), "e%d", i);
 		cs_mkdir(cg, top, name);
 		pid = fork();
@@ -268,8 +272,9 @@ static void rule1_exec_goes_home(const char *top)
 }
 
 /*
- * Near the data: with the previous CPU busy, another of its LLC domain. Who is in the other domain by
- * then does not count: it waited for a kernel thread, and an idle CPU took it.
+ * Near the data: with the previous CPU busy, another of its LLC domain. A wakeup of a task that is
+ * in the other domain by then does not count: it waited for a kernel thread, and an idle CPU took
+ * it.
  */
 static void rule1_neighbours_first(const char *top)
 {
@@ -306,8 +311,8 @@ static void rule1_neighbours_first(const char *top)
 }
 
 /*
- * Of a home of two LLC domains the first has no idle CPU, and @busy CPUs of the second are busy.
- * How many of the wakeups of a task that runs briefly go from the first to @where, in percent?
+ * A home has two LLC domains.  The first has no idle CPU, and @busy CPUs of the second are busy.
+ * Returns how many percent of the wakeups of a task that runs briefly go from the first to @where.
  */
 static double brief_to_far(const char *top, int busy, const cpu_set_t *where)
 {
@@ -327,7 +332,7 @@ static double brief_to_far(const char *top, int busy, const cpu_set_t *where)
 		block(&far, 1);
 	if (CPU_COUNT(&rest))
 		block(&rest, 1);
-	/* Until it is known how briefly it runs, and queues are loads. */
+	/* Until the kernel knows how briefly it runs, and loads are what the queues are. */
 	cs_sleep_ms(100 + SETTLE_MS);
 	trace_wakeups_from(g, &prev, &trace);
 	for (i = 0; i < trace.n; i++) {
@@ -345,13 +350,13 @@ static double brief_to_far(const char *top, int busy, const cpu_set_t *where)
 	return percent(there, woke);
 }
 
-/* Who runs briefly finds an idle CPU below another LLC, if home has one. */
+/* A task that runs briefly finds an idle CPU below another LLC, if home has one there. */
 static void rule1_brief_to_idle_domain(const char *top)
 {
 	REQUIRE(brief_to_far(top, 0, &ru_topo()->llc[1]) >= 50, "wakeups wait where a domain of home is idle");
 }
 
-/* It does not take the last idle CPU there, which those will need that sleep there for a moment. */
+/* It does not take the last idle CPUs there: tasks that sleep there for a moment will need them. */
 static void rule1_brief_not_to_busy_domain(const char *top)
 {
 	const cpu_set_t *far = &ru_topo()->llc[1];
@@ -389,12 +394,12 @@ static bool ran_on(const struct ru_gang *g, int cpu, uint64_t from, uint64_t to)
 	return false;
 }
 
-/* From the end of a run until a CPU is idle for others, and from a wakeup until it is not. */
+/* From the end of a run until others see the CPU idle, and from a wakeup until they do not. */
 #define SWITCH_NS	(60 * 1000ull)
 
 /*
- * All CPUs but one are busy, of home and elsewhere, and that one is every now and then for less
- * than a tick: as soon as it idles a wakeup finds it, also if many before that found none.
+ * All CPUs but one are busy, of home and elsewhere.  That one is busy now and then, for less than a
+ * tick.  As soon as it idles, a wakeup finds it, even if many wakeups before found no idle CPU.
  */
 static void rule1_idle_again(const char *top)
 {
@@ -503,7 +508,7 @@ static void rule1_sched_idle_is_idle(const char *top)
 	REQUIRE(ru_share(g, &mark, &home) >= 97, "SCHED_IDLE threads keep a waker from home");
 }
 
-/* Of the wakeups in rounds 10 ms apart, those to a CPU to which another of the same round went. */
+/* Of wakeups in rounds 10 ms apart, those to a CPU that another of the same round went to. */
 static int placed_together(const struct ru_trace *t, const struct ru_gang *g, int *seen)
 {
 	int i, together = 0;
@@ -526,7 +531,10 @@ static int placed_together(const struct ru_trace *t, const struct ru_gang *g, in
 	return together;
 }
 
-/* But not once another is on the way there: those that are woken in a row get a CPU each. */
+/*
+ * A SCHED_IDLE-only CPU counts as idle, but not once another task is on its way there: tasks that
+ * are woken in a row get a CPU each.
+ */
 static void rule1_sched_idle_one_each(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
@@ -592,9 +600,9 @@ static void rule2_spill_to_idle(const char *top)
 }
 
 /*
- * The nearest idle CPUs: the rest of the LLC domain that holds home. A waker's first
- * wakeup spills; then it stays, or goes on if a kernel thread is on its CPU, which is
- * no matter of home any more.
+ * The nearest idle CPUs are the rest of the LLC domain that holds home. A waker's first
+ * wakeup spills. Later it stays there, or goes on if a kernel thread is on its CPU; such a
+ * move does not start at home any more, and is not counted.
  */
 static void rule2_nearest_first(const char *top)
 {
@@ -615,7 +623,7 @@ static void rule2_nearest_first(const char *top)
 			.n = 1, .cg = top, .start = home, .one_each = true,
 			.busy_us = WAKER_BUSY_US, .sleep_us = 20000 });
 
-		/* What the waker of the last round left behind there is to decay. */
+		/* Lets the load that the last round's waker left there decay. */
 		cs_sleep_ms(150);
 		until_asleep(g);
 		ru_trace_start();
@@ -639,7 +647,7 @@ static void rule2_nearest_first(const char *top)
 		ru_end(g);
 	}
 	cs_diag("%d spills, %d of them to the rest of home's LLC domain", spills, close);
-	/* One may have woken between the look at its state and its leave to go. */
+	/* A waker may have woken after its state was read and before it was allowed elsewhere. */
 	REQUIRE(spills >= 8, "only %d of 10 wakers spilled from a full home", spills);
 	/* Where only one CPU is near, a kernel thread may have run on it for a moment. */
 	REQUIRE(close >= spills - (CPU_COUNT(&near) == 1), "spilled past idle CPUs of home's own LLC domain");
@@ -671,8 +679,8 @@ static void rule2_not_for_a_moment(const char *top)
 /* Rule 3: otherwise queue at home */
 
 /*
- * A full home, one of whose CPUs, *@first, has @least tasks that never sleep while the others
- * have so many each, and a waker that comes from there.
+ * A full home: its CPU *@first has @least tasks that never sleep, its other CPUs have @others each.
+ * A waker comes from *@first.
  */
 static struct seen queue_beside(const char *top, int least, int others, cpu_set_t *first)
 {
@@ -724,13 +732,13 @@ static void queue_where_warm(const char *top, int least, int others)
 	REQUIRE(!left, "%d wakeups leave the CPU where their data is warm", left);
 }
 
-/* Where they last ran if that queue is hardly longer; the balancer may think otherwise. */
+/* Where they last ran, if that queue is hardly longer; the balancer may decide otherwise. */
 static void rule3_queue_where_warm(const char *top)
 {
 	queue_where_warm(top, 1, 2);
 }
 
-/* Where queues are long, also if it is three tasks longer: not twice as long. */
+/* With long queues, also if that one is three tasks longer: it is not twice as long. */
 static void rule3_long_queue_where_warm(const char *top)
 {
 	queue_where_warm(top, 4, 7);
@@ -748,9 +756,9 @@ static void wake_gang(void *arg)
 }
 
 /*
- * One of a cluster wakes sixteen that slept on one CPU, while all CPUs are busy, each with so many
- * others: they stay where they and the waker are, however long the queues become, and are not dealt
- * out.
+ * A task of a cluster wakes sixteen others that slept on one CPU, while all CPUs are busy: each CPU
+ * of home with @at_home tasks, each other with @outside. The woken tasks stay where they slept or
+ * where the waker is, however long the queues become there, and are not spread over the CPUs.
  */
 static void woken_by_own(const char *top, int at_home, int outside)
 {
@@ -788,13 +796,13 @@ static void rule3_woken_by_own(const char *top)
 	woken_by_own(top, 1, 2);
 }
 
-/* Nor do they queue outside, where others have less to do. */
+/* They do not queue outside either, where the CPUs have less to do. */
 static void rule4_woken_by_own(const char *top)
 {
 	woken_by_own(top, 3, 1);
 }
 
-/* @n for each CPU of home that run briefly, in a cluster below @top; all CPUs outside are busy. */
+/* @n brief tasks for each CPU of home, in a cluster below @top; all CPUs outside are busy. */
 static struct ru_gang *brief_at_home(const char *top, int n, unsigned int busy_us,
 				     unsigned int sleep_us)
 {
@@ -814,7 +822,7 @@ static struct ru_gang *brief_at_home(const char *top, int n, unsigned int busy_u
 	return g;
 }
 
-/* Another cluster's, that never sleep and may not leave: one on each CPU of that home. */
+/* Tasks of another cluster that never sleep and may not leave: one on each CPU of that home. */
 static struct ru_gang *strays_at_home(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
@@ -829,7 +837,7 @@ static struct ru_gang *strays_at_home(const char *top)
 	return strays;
 }
 
-/* How often the workers of @g slept, *@late: and did not run within a millisecond of its end. */
+/* How often the workers of @g slept. *@late: how often they ran a millisecond late or more. */
 static uint64_t cycles(const struct ru_gang *g, uint64_t *late)
 {
 	uint64_t sum = 0;
@@ -844,8 +852,8 @@ static uint64_t cycles(const struct ru_gang *g, uint64_t *late)
 }
 
 /*
- * Who runs briefly at home does not wait for the slices of strays, which are there because nobody
- * needed the CPU.
+ * A task that runs briefly at home does not wait for the slices of strays, which are there because
+ * nobody needed the CPU.
  */
 static void before_strays(const char *top, int n)
 {
@@ -877,8 +885,8 @@ static void rule3_before_strays(const char *top)
 }
 
 /*
- * Nor do those that wait behind another of their cluster, where a group is not eligible any more as
- * soon as one of it ran.
+ * Neither do tasks that wait behind another of their cluster, although with groups a group is not
+ * eligible any more as soon as one of its tasks ran.
  */
 static void rule3_before_strays_in_groups(const char *top)
 {
@@ -887,8 +895,8 @@ static void rule3_before_strays_in_groups(const char *top)
 }
 
 /*
- * Wakes @g, 60 times, from the last CPU of home. Of the last 40: how many on other CPUs, and how
- * many of these the CPU enqueued that they were to run on.
+ * Wakes @g 60 times from the last CPU of home. Returns how many wakeups of the last 40 times went
+ * to other CPUs. *@enqueued_there: how many of these were enqueued by the CPU that they went to.
  */
 static int wake_remotely(struct ru_gang *g, int *enqueued_there)
 {
@@ -921,8 +929,8 @@ static int wake_remotely(struct ru_gang *g, int *enqueued_there)
 }
 
 /*
- * Who preempts a stray is not enqueued by its waker, which would hold the lock of that CPU while
- * this one wants it to switch. Others, of no cluster, are.
+ * A task that preempts a stray is not enqueued by its waker, which would hold the lock of the
+ * stray's CPU while that CPU wants the lock to switch. Tasks of no cluster are.
  */
 static void rule3_stray_cpu_enqueues(const char *top)
 {
@@ -948,7 +956,7 @@ static void rule3_stray_cpu_enqueues(const char *top)
 	REQUIRE(percent(there, n) <= 10, "who is in no cluster is not enqueued by its waker");
 }
 
-/* Woken at once on CPUs that strays compute on, all have run before these get in between. */
+/* Tasks woken together on CPUs where strays compute have all run before a stray runs again. */
 static void hand_on(const char *top, const cpu_set_t *cpus, int n, int allowed)
 {
 	int i, round, late = 0, each = (n + CPU_COUNT(cpus) - 1) / CPU_COUNT(cpus);
@@ -961,7 +969,7 @@ static void hand_on(const char *top, const cpu_set_t *cpus, int n, int allowed)
 		.n = n, .cg = cg, .start = *cpus, .busy_us = 100, .sleep_us = 3600 * 1000000u });
 	strays_at_home(top);
 	keep_off(&ru_topo()->llc[0]);
-	/* It takes nine runs to know that they are brief. */
+	/* The kernel needs nine runs to know that they are brief. */
 	for (round = 0; round < 100; round++) {
 		uint64_t woke = ru_now(), last = 0;
 
@@ -986,7 +994,7 @@ static void rule3_hand_on(const char *top)
 	hand_on(top, &two, 12, 2);
 }
 
-/* Also where none of these is seen for a moment, as those at home have all of its CPUs. */
+/* The same if no stray is seen for a moment, because tasks at home run on all CPUs of home. */
 static void rule3_hand_on_everywhere(const char *top)
 {
 	const cpu_set_t *home = &ru_topo()->llc[0];
@@ -995,8 +1003,8 @@ static void rule3_hand_on_everywhere(const char *top)
 }
 
 /*
- * Three for each CPU of home that run for about so long, woken at once 50 times while strays
- * compute there: how many were fetched by a CPU that only strays were left on.
+ * Three tasks for each CPU of home, which run for about @busy_us, are woken together 50 times while
+ * strays compute there. Returns how many were fetched by a CPU that had only strays left.
  */
 static int fetched(const char *cg, unsigned int busy_us)
 {
@@ -1032,8 +1040,8 @@ static int fetched(const char *cg, unsigned int busy_us)
 }
 
 /*
- * A CPU of home that only strays are left on takes one that waits on another; not of those that
- * run for long, which do not go before strays.
+ * A CPU of home that has only strays left takes a task that waits on another CPU. It does not take
+ * tasks that run for long: these do not go before strays.
  */
 static void rule3_fetch(const char *top)
 {
@@ -1047,8 +1055,9 @@ static void rule3_fetch(const char *top)
 }
 
 /*
- * Nor does it count them: it waits where fewest of its own are. On the first CPU are four of these, on
- * each other one of them and four strays: some of those that are woken wait there, too.
+ * A task that runs briefly does not count strays: it waits where fewest tasks of its own cluster
+ * are. The first CPU has four of these, each other CPU has one of them and four strays. Some of the
+ * woken tasks wait there, too.
  */
 static void rule3_queue_beside_strays(const char *top)
 {
@@ -1073,7 +1082,7 @@ static void rule3_queue_beside_strays(const char *top)
 	REQUIRE(placed_to(&s, "home_queue", &others) >= 80, "they count strays as well");
 }
 
-/* However many are at home, and however often they wake up: a stray has its share, and no more. */
+/* However many tasks are at home and however often they wake up: a stray has its share, no more. */
 static void rule3_share_of_strays(const char *top)
 {
 	struct ru_gang *strays;
@@ -1178,8 +1187,8 @@ static void rule4_equal_load(const char *top)
 }
 
 /*
- * Two for each CPU outside began to run a moment ago, which loads do not say yet: home,
- * where one runs on each CPU, has the shorter queues.
+ * Two tasks for each CPU outside began to run a moment ago, which loads do not show yet: home,
+ * where one task runs on each CPU, has the shorter queues.
  */
 static void rule4_queues_of_now(const char *top)
 {
@@ -1197,7 +1206,7 @@ static void rule4_queues_of_now(const char *top)
 	g = ru_gang(&(struct ru_gang_opts){
 		.n = n, .cg = top, .start = home, .one_each = true,
 		.busy_us = 2000, .sleep_us = 3600 * 1000000u });
-	/* Until all sleep, and what they ran is forgotten. */
+	/* Until all sleep, and their load has decayed. */
 	cs_sleep_ms(400 + SETTLE_MS);
 	ru_allow(g, &topo->online);
 	ru_trace_start();
@@ -1218,8 +1227,9 @@ static void rule4_queues_of_now(const char *top)
 
 /*
  * A thread waits on each home CPU behind one that may not leave, and CPUs idle outside:
- * they are pulled out. All other ways are shut: by the weights a domain would have to be
- * empty to be cheaper, and at nice 19 beside -20 those that wait do not run, to look around.
+ * the waiting threads are pulled out. No other mechanism can move them: with these weights a
+ * domain would have to be empty to be cheaper, and at nice 19 beside -20 the waiting threads do
+ * not run, so they do not look around.
  */
 static void rule5_idle_cpu_pulls(const char *top)
 {
@@ -1273,7 +1283,7 @@ static void rule5_idle_cpu_pulls(const char *top)
 	REQUIRE(ru_count(&trace, g, "cosched_pull", "idle") >= 1, "no pull by an idle CPU traced");
 }
 
-/* The most that one CPU pulled at once, as it was idle, if more than @most; *@pulls: in all. */
+/* The most tasks that an idle CPU pulled at once, if more than @most. *@pulls: pulls in all. */
 static int most_at_once(const struct ru_trace *trace, int *pulls, int most)
 {
 	const struct ru_event *e, *next, *end = trace->event + trace->n;
@@ -1294,8 +1304,9 @@ static int most_at_once(const struct ru_trace *trace, int *pulls, int most)
 }
 
 /*
- * Eight threads for each home CPU, and others that idle most of the time: each that pulls takes
- * one, not what its domain would have room for. A few rounds, as they may leave by themselves.
+ * Eight threads for each home CPU, and CPUs outside that idle most of the time: a CPU that pulls
+ * takes one thread, not as many as its domain would have room for. A few rounds, as threads may
+ * leave by themselves.
  */
 static void rule5_one_at_a_time(const char *top)
 {
@@ -1304,7 +1315,7 @@ static void rule5_one_at_a_time(const char *top)
 	int round, pulls = 0, most = 0;
 
 	ru_prefer(top, &home);
-	/* A CPU that nobody uses balances now and then, one that goes idle at once. */
+	/* An unused CPU balances only now and then, a CPU that goes idle does so at once. */
 	ru_gang(&(struct ru_gang_opts){
 		.n = CPU_COUNT(&rest), .start = rest, .one_each = true,
 		.busy_us = 100, .sleep_us = 1000 });
@@ -1399,7 +1410,7 @@ static void rule6_stray_returns(const char *top)
 	blockers = block(&home, 1);
 	g = ru_gang(&(struct ru_gang_opts){ .n = 1, .cg = top, .start = start, .watch = home });
 	cs_sleep_ms(SETTLE_MS);
-	/* Not while it may go home: to begin to trace disturbs. */
+	/* Before it may go home: to start tracing disturbs. */
 	ru_trace_start();
 	ru_allow(g, &topo->online);
 	cs_sleep_ms(50);
@@ -1416,7 +1427,7 @@ static void rule6_stray_returns(const char *top)
 	/* Should a kernel thread be on its CPU, the balancer may take it away once. */
 	REQUIRE(left <= 1, "one stray left its home %d times", left);
 	REQUIRE(came == 1 + left, "it came home %d times and left it %d times", came, left);
-	/* From there it may come home by the tick, too, or by the balancer. */
+	/* From there it may come home by the tick or by the balancer, too. */
 	REQUIRE(returned >= 1 && returned <= came, "strays_returned counts %lld, it came %d times",
 		returned, came);
 	REQUIRE(ru_count_to(&trace, g, "cosched_return", NULL, &home) == returned,
@@ -1451,8 +1462,8 @@ static void rule6_not_for_a_moment(const char *top)
 }
 
 /*
- * Four for each CPU, and a stray outside: no home CPU is idle, none runs what belongs elsewhere, and
- * for the balancer the difference is too small, but queues at home are shorter.
+ * Four tasks on each CPU, and a stray outside. No home CPU is idle or runs a task that belongs
+ * elsewhere, and for the balancer the difference is too small, but queues at home are shorter.
  */
 static void rule6_shorter_queue(const char *top)
 {
@@ -1482,8 +1493,8 @@ static void rule6_shorter_queue(const char *top)
 }
 
 /*
- * Many strays wait on one CPU with many others, each of which has its slice before it is the next
- * one's turn: the first to come home takes along those that wait.
+ * Many strays wait on one CPU with many other tasks, each of which has its slice before the next
+ * stray's turn: the first stray to come home takes the waiting strays along.
  */
 static void rule6_together(const char *top)
 {
@@ -1495,7 +1506,7 @@ static void rule6_together(const char *top)
 
 	block(&home, 1);
 	block(&start, 2 * n);
-	/* The balancer may take many at once before they have a home. Then again. */
+	/* The balancer may take many at once before they have a home. If so, try again. */
 	for (int tries = 0; tries < 8 && returns * 4 < n * 3; tries++) {
 		struct ru_gang *g = ru_gang(&(struct ru_gang_opts){
 			.n = n, .cg = top, .start = start });
@@ -1574,8 +1585,8 @@ static void rule6_swap(const char *top)
 }
 
 /*
- * Nor does a stray that does not wait change places with one of no cluster to wait at home:
- * the other may sleep soon, and leave an idle CPU and a longer queue.
+ * A stray that does not wait does not change places with a task of no cluster in order to wait at
+ * home: that task may sleep soon, and leave an idle CPU behind and a longer queue at home.
  */
 static void rule6_no_swap_to_wait(const char *top)
 {
@@ -1589,7 +1600,7 @@ static void rule6_no_swap_to_wait(const char *top)
 	others = ru_minus(&others, &place);
 	if (CPU_COUNT(&others))
 		block(&others, 1);
-	/* At home all CPUs have a thread of the cluster, and one a stranger besides. */
+	/* Each home CPU has a thread of the cluster, and one also has a thread of no cluster. */
 	if (CPU_COUNT(&rest))
 		ru_gang(&(struct ru_gang_opts){
 			.n = CPU_COUNT(&rest), .cg = top, .start = rest, .one_each = true });
@@ -1612,7 +1623,7 @@ static void rule6_no_swap_to_wait(const char *top)
 		ru_trace_stop(&trace);
 		swaps += ru_count(&trace, NULL, "cosched_swap", NULL) > 0;
 	}
-	/* It may now and then, when a kernel thread makes it wait as well. */
+	/* It may swap now and then, when a kernel thread makes it wait as well. */
 	REQUIRE(swaps <= 2, "a stray that did not wait changed places %d times of %d to wait at home",
 		swaps, i);
 }
@@ -1638,11 +1649,11 @@ static void rule7_no_cpu_idle_while_threads_wait(const char *top)
 }
 
 /*
- * A home of two LLC domains, whose threads wake up after all have slept: one on each CPU of it,
- * three on the first. That of the last CPU soon sleeps again. To the balancer, which compares
- * domains and to which a few milliseconds are no load, the one that waits in the other domain is
- * no imbalance, and to the tick the CPU is not idle for long enough. It takes the one that waits
- * when it runs out of work.
+ * A home has two LLC domains, and its threads wake up after all have slept: one on each CPU, three
+ * on the first CPU. The thread of the last CPU soon sleeps again. The balancer compares domains and
+ * sees no load in a few milliseconds, so a thread that waits in the other domain is no imbalance to
+ * it; and for the tick the last CPU is not idle for long enough. This CPU therefore takes a waiting
+ * thread when it runs out of work.
  */
 static void idle_cpu_of_wide_home(const char *top, unsigned int busy_us)
 {
@@ -1671,14 +1682,14 @@ static void idle_cpu_of_wide_home(const char *top, unsigned int busy_us)
 		.n = CPU_COUNT(&rest), .cg = top, .start = rest, .one_each = true,
 		.busy_us = 20000, .sleep_us = for_good });
 	w = &g[0]->w[0];
-	/* Until it is known how long it runs. */
+	/* Until the kernel knows how long it runs. */
 	for (i = 0; i < known; i++) {
 		ru_wake(g[0]);
 		cs_sleep_ms(5 + 2 * busy_us / 1000);
 	}
 	for (i = 0; i < rounds; i++) {
 		ru_allow(crowd, &first);
-		/* Until all sleep, and what they ran is forgotten. */
+		/* Until all sleep, and their load has decayed. */
 		cs_sleep_ms(SETTLE_MS);
 		ru_wake(crowd);
 		ru_wake(crew);
@@ -1700,16 +1711,16 @@ static void rule7_idle_cpu_of_wide_home(const char *top)
 	idle_cpu_of_wide_home(top, 4000);
 }
 
-/* Also where it ran briefly, for longer than it takes to get one. */
+/* Also if the CPU ran a thread briefly, but for longer than it takes to get another. */
 static void rule7_idle_cpu_after_brief_run(const char *top)
 {
 	idle_cpu_of_wide_home(top, 100);
 }
 
 /*
- * Two threads for each home CPU that never sleep, and CPUs idle outside: without waiting
- * for the balancer, half of them leave within a few looks, 4 ms apart, and stay there.
- * What weights have to say is in test_cosched_reach.c, work_packed on 44 CPUs.
+ * Two threads that never sleep for each home CPU, and CPUs idle outside: without waiting
+ * for the balancer, half of them leave within a few looks, 4 ms apart, and stay outside.
+ * For the effect of weights see test_cosched_reach.c, work_packed on 44 CPUs.
  */
 static void rule7_crowded_task_leaves(const char *top)
 {
@@ -1750,9 +1761,9 @@ static void rule7_crowded_task_leaves(const char *top)
 }
 
 /*
- * Home is crowded and all CPUs outside as well, by far, until one is left by who was there.
- * After how many ms does a task of the cluster take it? INFINITY: not within @max_ms; NAN:
- * the balancer, which goes by no weights, was first.
+ * Home is crowded, and all CPUs outside even more, until the only task of one CPU outside sleeps.
+ * Returns after how many ms a task of the cluster takes that CPU. INFINITY: not within @max_ms;
+ * NAN: the balancer, which does not look at weights, was first.
  */
 static double unused_taken_ms(const char *top, int max_ms)
 {
@@ -1801,7 +1812,7 @@ static void unused_taken(const char *top, const char *weights, int from_ms, int 
 	int i;
 
 	cs_write(top, CS_WEIGHTS, weights);
-	/* A kernel thread that has an instant to do there uses it, too, and may be often. */
+	/* A kernel thread that runs there for an instant uses the CPU, too, and may do so often. */
 	for (i = 0; i < 4; i++) {
 		ms = unused_taken_ms(top, 3 * to_ms / 2);
 		cs_diag("weights %s: taken after %.1f ms", weights, ms);
@@ -1824,8 +1835,8 @@ static void rule7_unused_by_weights(const char *top)
 }
 
 /*
- * More tasks that run briefly than home has CPUs, where to leave costs nothing: they find
- * that out, and do not wait. They gather again when others need the CPUs outside.
+ * More tasks that run briefly than home has CPUs, and leaving costs nothing: reviews find
+ * this out, and the tasks do not wait. They gather again when others need the CPUs outside.
  */
 static void rule7_brief_tasks_part(const char *top)
 {
@@ -1845,7 +1856,7 @@ static void rule7_brief_tasks_part(const char *top)
 	g = ru_gang(&(struct ru_gang_opts){
 		.n = n, .cg = top, .start = home, .busy_us = 180, .sleep_us = 10 });
 	ru_allow(g, &topo->online);
-	/* The first four reviews take 28 ms, and they are apart for 250. */
+	/* The first four reviews take 28 ms, then the cluster is apart for 250. */
 	cs_sleep_ms(100);
 	ru_mark(g, &mark);
 	cs_sleep_ms(50);
@@ -1856,7 +1867,7 @@ static void rule7_brief_tasks_part(const char *top)
 	REQUIRE(apart == 1, "tasks that gain by it did not part, or not for long");
 	REQUIRE(used >= 35, "they wait at home while CPUs are idle");
 
-	/* The second time they are for 500, and the third for a second, unless others disturb. */
+	/* The second time it is for 500 ms, and the third for a second, unless others disturb. */
 	ru_trace_start();
 	cs_sleep_ms(1500);
 	ru_trace_stop(&trace);
@@ -1905,12 +1916,12 @@ static double lean(const char *cg, const cpu_set_t *home)
 	return 100 * in / CPU_COUNT(home) / out;
 }
 
-/* More tasks than all CPUs can run, nobody else: all CPUs are home, while that lasts. */
+/* More tasks than all CPUs can run, and no others: all CPUs are home, while that lasts. */
 static void rule3_overrun(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
 	cpu_set_t home = topo->llc[0], rest = outside_of(&home);
-	/* Of eight tasks a mean of ten looks is 102 to 123 %, of a hundred 100 to 107. */
+	/* With eight tasks a mean of ten looks is 102 to 123 %, a mean of a hundred 100 to 107. */
 	int i, overrun, n = 2 * topo->nr_cpus, looks = topo->nr_cpus < 8 ? 100 : 50;
 	struct ru_trace trace;
 	double leans = 0;
@@ -1950,12 +1961,12 @@ static void rule3_overrun(const char *top)
 	REQUIRE(!overrun, "others do not count");
 }
 
-/* What is offline is no room for anybody: who has more to do than the CPUs that are left overruns. */
+/* Offline CPUs are no room: a cluster that has more to do than the CPUs that are left overruns. */
 static void rule3_overrun_offline(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
 	cpu_set_t home = topo->llc[0], rest = outside_of(&home), left = ru_first(&rest, 1);
-	/* An eighth more than these can do and not than all could, see cosched_judge_overrun(). */
+	/* An eighth more than these can do, but not than all could; see cosched_judge_overrun(). */
 	int cpu, overrun, n = 3 * (CPU_COUNT(&home) + 1) / 2;
 	struct ru_trace trace;
 
@@ -1983,7 +1994,7 @@ struct talker {
 	int in, out;
 };
 
-/* What all of them see: how long they run, from .least on for up to .range longer, in ns. */
+/* What all talkers see: how long they run, .least and up to .range more, in ns. */
 struct talk {
 	volatile unsigned int least, range;
 	volatile bool mute;
@@ -2003,7 +2014,7 @@ static void talk_for(unsigned int least, unsigned int most)
 	talks->mute = false;
 }
 
-/* Runs each time it is told to, and passes that on, if it has somebody to tell and is not mute. */
+/* Runs each time it is told to. Then tells the next, if it has one and talkers are not mute. */
 static void talk(void *arg)
 {
 	const struct talker *t = arg;
@@ -2027,8 +2038,8 @@ static void talk(void *arg)
 }
 
 /*
- * @n pairs of them, in @top, which wait for a byte written to told[]: a descriptor for each pair. Who
- * they are is in @who, two for each pair.
+ * @n pairs of talkers in @top, which wait for a byte written to told[], a descriptor for each pair.
+ * Their process IDs are in @who, two for each pair.
  */
 static void pairs_of_talkers(const char *top, int n, int *told, pid_t *who)
 {
@@ -2059,9 +2070,9 @@ static void tell(const int *told, int n)
 }
 
 /*
- * Wakeups that were placed, and running tasks pushed, while the cluster overran, in *@held stretches
- * from one review that found so to the next, 7 ms later. A kernel thread or two end that for a review
- * on a machine of few CPUs.
+ * Counts the wakeups that were placed, and the running tasks that were pushed, while the cluster
+ * overran: in *@held stretches from one review that found an overrun to the next such review, 7 ms
+ * later. On a machine of few CPUs, a kernel thread or two end the overrun for a review.
  */
 static int placed_while_overrun(const struct ru_trace *t, int *held)
 {
@@ -2097,8 +2108,8 @@ static void tell_often(void *arg)
 }
 
 /*
- * The same, but they wake each other: the kernel places those, as without a home, and one that a
- * timer wakes to wake one of them.
+ * The same, but with tasks that wake each other. The kernel places these as without a home, and so
+ * it does a task that a timer wakes in order to wake one of them.
  */
 static void rule3_overrun_talkers(const char *top)
 {
@@ -2146,8 +2157,8 @@ static struct ru_gang *spin_on(const char *top, const cpu_set_t *set, int n)
 }
 
 /*
- * Have wakeups, which all come from @waker_cpu, moved @pid to a CPU of the set meanwhile? A CPU that
- * pulls it, in balance or as a stray that returns, does so itself.
+ * Has a wakeup moved @pid to a CPU of the set meanwhile? All wakeups come from @waker_cpu. If a CPU
+ * pulls it, in balance or as a stray that returns, that CPU itself moves it.
  */
 static bool woken_to(const struct ru_trace *t, pid_t pid, const cpu_set_t *set, int waker_cpu,
 		     uint64_t from, uint64_t until)
@@ -2165,11 +2176,12 @@ static bool woken_to(const struct ru_trace *t, pid_t pid, const cpu_set_t *set, 
 }
 
 /*
- * How many times of ten has a wakeup from below the first LLC taken one there, 30 ms after it was let
- * go below another, where it was alone if there is an @idle CPU? That one has @n spinners for each
- * other CPU. Below the first there are nearly three, but most of them are where its waker is: by the
- * queues of the two CPUs alone nobody would go there. *@gathers: wakeups that were placed there. CPUs
- * of the first that have one spinner may pull it, too: these times do not count.
+ * How many times of ten does a wakeup from below the first LLC take a task there, 30 ms after the
+ * task was let go below another LLC? With @idle, the task was alone on its CPU. Each other CPU of
+ * the other domains has @n spinners. Below the first LLC there are nearly three for each CPU, but
+ * most of them are on the waker's CPU: by the queues of the two CPUs alone no task would go there.
+ * *@gathers: wakeups that were placed there. CPUs of the first domain that have one spinner may
+ * pull the task, too: these times do not count.
  */
 static int times_gathered(const char *top, int n, bool idle, int *gathers)
 {
@@ -2232,7 +2244,10 @@ static int times_gathered(const char *top, int n, bool idle, int *gathers)
 	return there;
 }
 
-/* Who is woken from afar goes where its waker is, unless there is more to do, or it would wait. */
+/*
+ * A task that is woken from afar goes where its waker is, unless there is more to do there, or it
+ * would have to wait there while its own CPU is idle.
+ */
 static void rule3_overrun_gather(const char *top)
 {
 	int there, gathers;
@@ -2251,7 +2266,7 @@ struct bursts {
 	long every_ms;
 };
 
-/* Tells all of them something, over and over. */
+/* Wakes all of them, over and over. */
 static void tell_at_once(void *arg)
 {
 	const struct bursts *b = arg;
@@ -2263,8 +2278,8 @@ static void tell_at_once(void *arg)
 }
 
 /*
- * @n in @top, who[0] to who[n - 1], and who[n], which wakes all of these at once each @every_ms by
- * told[].
+ * Makes @n tasks in @top, who[0] to who[n - 1], and who[n], which wakes all of these together every
+ * @every_ms by told[].
  */
 static void wake_each(const char *top, int n, long every_ms, int *told, pid_t *who)
 {
@@ -2295,8 +2310,8 @@ static void end_each(int n, const int *told, const pid_t *who)
 }
 
 /*
- * One wakes six for each CPU at once, over and over, and all of the machine is idle just before. Has
- * in the trace what so many times do, and returns how many it wakes.
+ * A task wakes six tasks for each CPU together, over and over, and the whole machine is idle just
+ * before. Traces @times such wakeups, and returns how many tasks it wakes each time.
  */
 static int wake_at_once(const char *top, long every_ms, int times, struct ru_trace *trace)
 {
@@ -2313,7 +2328,7 @@ static int wake_at_once(const char *top, long every_ms, int times, struct ru_tra
 	return n;
 }
 
-/* Is an event of a trace that a task gathers, and was a CPU beside its own one idle then? */
+/* Does a task gather by this event, and was a CPU in its own domain idle then? */
 static bool gathers(const struct ru_event *e)
 {
 	return ru_is(e, "cosched_place", "gather");
@@ -2331,9 +2346,9 @@ static bool idle_beside(const struct ru_trace *trace, int event)
 }
 
 /*
- * Some gather once all CPUs are busy, none while its domain has an idle one. Nor do many: each sees
- * where those before it went. Of loads that are up to a tick old all would see the same, and a fifth
- * to a third of them gather.
+ * Some tasks gather once all CPUs are busy, but none while its own domain has an idle CPU. Not many
+ * gather, since each wakeup sees where the tasks before it went. With loads that are up to a tick
+ * old, all would see the same, and a fifth to a third of them gather.
  */
 static void rule3_overrun_herd(const char *top)
 {
@@ -2357,8 +2372,8 @@ static void rule3_overrun_herd(const char *top)
 }
 
 /*
- * Nor does one whose cluster is known to come in bursts: it gains nothing by it. That is known or not
- * by how they happen to start.
+ * A task does not gather either if its cluster is known to come in bursts: it would gain nothing.
+ * Whether that is known depends on how the tasks happen to start.
  */
 static void rule3_overrun_bursts(const char *top)
 {
@@ -2382,7 +2397,7 @@ static void rule3_overrun_bursts(const char *top)
 				continue;
 			overrun++;
 			known += e->bursts;
-			/* A millisecond less than to the next review. */
+			/* A millisecond less than the time to the next review. */
 			until = e->bursts ? e->ns + 6 * MS : 0;
 		}
 		cs_diag("%d tasks woken 50 times: overrun %d times, %d so far known to come in bursts; %d gathered then",
@@ -2393,8 +2408,8 @@ static void rule3_overrun_bursts(const char *top)
 }
 
 /*
- * How long after they began to talk all of the machine was home, in ms; 60: it was not. @brief: they
- * have talked before, and are known to run briefly.
+ * Returns how many ms after the talkers began the whole machine was home; 60: it was not. @brief:
+ * the talkers have talked before, and are known to run briefly.
  */
 static double ms_until_overrun(const char *top, int n, bool brief)
 {
@@ -2435,9 +2450,9 @@ static double ms_until_overrun(const char *top, int n, bool brief)
 }
 
 /*
- * Who has the machine for itself need not wait for averages: more are runnable than all CPUs can
- * run. Of few, those at home are not that many once some have left. A kernel thread that happens to
- * be runnable at a review makes it wait for the next one.
+ * A cluster that has the machine to itself need not wait for averages: more tasks are runnable than
+ * all CPUs can run. If there are few tasks, too few are at home for that once some have left. A
+ * kernel thread that happens to be runnable at a review makes the cluster wait for the next review.
  */
 static void rule3_overrun_at_once(const char *top)
 {
@@ -2462,7 +2477,7 @@ static void rule3_overrun_at_once(const char *top)
 	}
 }
 
-/* Those of wake_each(), and the waker after them. */
+/* Is @pid one of the tasks of wake_each(), or the waker, which comes after them? */
 static bool among(const pid_t *who, int n, pid_t pid)
 {
 	while (n >= 0 && who[n] != pid)
@@ -2471,8 +2486,9 @@ static bool among(const pid_t *who, int n, pid_t pid)
 }
 
 /*
- * How long after one began to wake @n others in @top all of the machine was home, in ms; 60: it was
- * not. Below 0: another task, maybe of the kernel, woke up then, and may have waited for a CPU.
+ * Returns how many ms after a task began to wake @n others in @top the whole machine was home; 60:
+ * it was not. Below 0: another task, maybe of the kernel, woke up then, and may have waited for a
+ * CPU.
  */
 static double ms_until_queue_seen(const char *top, int n)
 {
@@ -2502,7 +2518,7 @@ static double ms_until_queue_seen(const char *top, int n)
 	for (i = 0; i < trace.n; i++) {
 		const struct ru_event *e = &trace.event[i];
 
-		/* Who began to wait before may still. */
+		/* A task that began to wait before may still wait. */
 		others |= ru_is(e, "sched_waking", NULL) && e->ns + 2 * MS > since &&
 			  e->ns < (known ?: last) && !among(who, n, e->pid);
 	}
@@ -2512,7 +2528,10 @@ static double ms_until_queue_seen(const char *top, int n)
 	return known ? (double)(known - since) / MS : 60;
 }
 
-/* Every so many seconds a kernel thread on each CPU wakes up to fold counters. Returns before. */
+/*
+ * Sets every how many seconds a kernel thread on each CPU wakes up to fold counters. Returns the
+ * setting from before.
+ */
 static int fold_every(int seconds)
 {
 	char text[16];
@@ -2526,17 +2545,17 @@ static int fold_every(int seconds)
 }
 
 /*
- * Nor for the next review, 7 ms later, where one of its own wakes so many that a single queue at home
- * gets longer than the machine has CPUs.
+ * The cluster need not wait for the next review, 7 ms later, either, if one of its tasks wakes so
+ * many others that a single queue at home gets longer than the machine has CPUs.
  */
 static void rule3_overrun_queue(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
-	/* Twice as many for each CPU of home as all are, as some soon run elsewhere. */
+	/* For each home CPU twice as many as the machine has CPUs: some soon run elsewhere. */
 	int n = 2 * topo->nr_cpus * CPU_COUNT(&topo->llc[0]), i, alone = 0, soon = 0;
 	int fold = fold_every(3600);
 
-	/* For the last time. */
+	/* They fold for the last time. */
 	cs_sleep_ms(2000 * fold);
 	ru_prefer(top, &topo->llc[0]);
 	talk_for(300000, 1500000);
@@ -2558,8 +2577,8 @@ static void rule3_overrun_queue(const char *top)
 }
 
 /*
- * Percent of its CPU time that a cluster with three tasks for each CPU of home is outside; *@dear:
- * the mean of what reviews say.
+ * Returns how many percent of its CPU time a cluster with three tasks for each CPU of home spends
+ * outside. *@dear: the mean of the reviews' figure.
  */
 static double full_machine_share(const char *top, unsigned int far_times, int *dear)
 {
@@ -2599,8 +2618,8 @@ static double full_machine_share(const char *top, unsigned int far_times, int *d
 }
 
 /*
- * What is left of @dear, which a review traced @ns ago found. Not all are traced, and each of those
- * since, which are more than 6 ms apart, may have forgotten a sixteenth.
+ * What is left of the @dear that a review found which was traced @ns ago. Not all reviews are
+ * traced. They are more than 6 ms apart, and each since then may have forgotten a sixteenth.
  */
 static int dear_since(int dear, uint64_t ns)
 {
@@ -2610,11 +2629,12 @@ static int dear_since(int dear, uint64_t ns)
 }
 
 /*
- * The same cluster on a full machine, until all others but those on @stay end at once, 20 times:
- * how many tasks idle CPUs pull from home within 14 ms, while the weights let them go by nothing
- * else. *@dear: how many of them after a review, at most 16 ms before, that found leaving to be
- * dear, so that it still is; *@rounds: how many times the last review before the end had; *@used:
- * how many times one was pulled, or one was outside already, which goes where the others ended.
+ * The same cluster on a full machine, until all other tasks but those on @stay end at once; 20
+ * rounds of this. Returns how many tasks idle CPUs pull from home within 14 ms, while the weights
+ * let tasks leave in no other way. *@dear: how many of these were pulled while leaving is still
+ * dear, by a review at most 16 ms before. *@rounds: in how many rounds the last review before the
+ * end found leaving to be dear. *@used: in how many rounds a task was pulled, or was outside
+ * already, from where it goes to the CPUs of the ended tasks.
  */
 static int pulled_soon(const char *top, unsigned int far_times, const cpu_set_t *stay,
 		       int *dear, int *rounds, int *used)
@@ -2663,7 +2683,7 @@ static int pulled_soon(const char *top, unsigned int far_times, const cpu_set_t 
 			if (e->ns < end || !ru_is(e, "cosched_pull", "idle"))
 				continue;
 			pulled++;
-			/* The first to go leaves its CPU idle up to 4 ms before the last; 16 may pull. */
+			/* The first ends up to 4 ms before the last; a CPU idle for 16 may pull. */
 			if (review && e->ns - review->ns < 16 * MS && e->ns - freed < 15 * MS &&
 			    dear_since(review->dear, e->ns - review->ns) > 1408) {
 				(*dear)++;
@@ -2682,7 +2702,10 @@ static int pulled_soon(const char *top, unsigned int far_times, const cpu_set_t 
 	return pulled;
 }
 
-/* Rule 5: who runs much longer outside is not pulled by CPUs that others used until a moment ago. */
+/*
+ * Rule 5: a task that runs much longer outside is not pulled by CPUs that others used until a
+ * moment ago.
+ */
 static void rule5_dear(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
@@ -2700,7 +2723,7 @@ static void rule5_dear(const char *top)
 	}
 	block(&stay, 1);
 	pulled = pulled_soon(cg, 1, &stay, &dear, &rounds, &used);
-	/* One a time, if there are CPUs for more. */
+	/* One task in each round, if there are CPUs for more. */
 	REQUIRE(ends > 1 ? pulled >= 20 : used >= 18, "durably idle CPUs do not pull");
 	pulled_soon(cg, 3, &stay, &dear, &rounds, &used);
 	REQUIRE(rounds >= 10, "leaving is found to be dear %d of 20 times", rounds);
@@ -2708,9 +2731,9 @@ static void rule5_dear(const char *top)
 }
 
 /*
- * Where all CPUs are busy, what leaving costs is measured, and held against it: those whose
- * work takes as long elsewhere share the other CPUs, those whose takes three times as long
- * hardly leave. 1024 stands for as long.
+ * If all CPUs are busy, the cost of leaving is measured, and counts against leaving: tasks whose
+ * work takes as long elsewhere share the other CPUs, tasks whose work takes three times as long
+ * hardly leave. 1024 stands for "as long".
  */
 static void rule4_dear(const char *top)
 {
@@ -2798,7 +2821,7 @@ static void rule8_cpuset(const char *top)
 	cs_expect(cg, CS_HOME, list);
 }
 
-/* A CPU isolated from load balancing is no place to send anything to. */
+/* Nothing is sent to a CPU that is isolated from load balancing. */
 static void rule8_isolated_cpus(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
@@ -2814,7 +2837,7 @@ static void rule8_isolated_cpus(const char *top)
 	g = wakers(top, CPU_COUNT(&home), &usable);
 	spinners = ru_gang(&(struct ru_gang_opts){
 		.n = CPU_COUNT(&home), .cg = top, .start = usable });
-	/* Isolation is not affinity: they may, but nothing must send them there. */
+	/* Isolation is not affinity: they may run there, but nothing must send them there. */
 	ru_allow(g, &topo->online);
 	ru_allow(spinners, &topo->online);
 	ru_mark(g, &mark);
@@ -2824,7 +2847,7 @@ static void rule8_isolated_cpus(const char *top)
 	REQUIRE(ru_ran(spinners, &mark, &isolated) == 0, "spinners were sent to an isolated CPU");
 }
 
-/* Such a CPU serves nothing of the home that it is in, which is full without it. */
+/* An isolated CPU does not serve the home that it is in: that home is full without it. */
 static void rule8_isolated_in_home(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
@@ -2840,7 +2863,7 @@ static void rule8_isolated_in_home(const char *top)
 	ru_prefer(top, &home);
 	ru_gang(&(struct ru_gang_opts){
 		.n = CPU_COUNT(&usable), .cg = top, .start = usable, .one_each = true });
-	/* Just cheaper than home is. */
+	/* Outside is just cheaper than home. */
 	ru_gang(&(struct ru_gang_opts){
 		.n = CPU_COUNT(&rest), .start = rest, .one_each = true,
 		.busy_us = 2000, .sleep_us = 2000 });
@@ -2856,7 +2879,7 @@ static void rule8_isolated_in_home(const char *top)
 	REQUIRE(out >= 50, "CPUs that are isolated count as home's");
 }
 
-/* Nor does a task make place for a stray by going there. */
+/* A task is not swapped to an isolated CPU to make room for a stray either. */
 static void rule8_isolated_no_swap(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
@@ -2877,7 +2900,7 @@ static void rule8_isolated_no_swap(const char *top)
 	REQUIRE(ru_ran(others, &mark, &isolated) == 0, "a task was sent to an isolated CPU");
 }
 
-/* A realtime task of a cluster is nobody that those at home there could go before. */
+/* Tasks at home cannot go before a realtime task of another cluster, as they go before strays. */
 static void rule8_realtime_stray(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
@@ -2894,7 +2917,7 @@ static void rule8_realtime_stray(const char *top)
 		.n = 1, .cg = b, .start = first, .policy = SCHED_FIFO,
 		.busy_us = 10000, .sleep_us = 500 });
 	cs_sleep_ms(50);
-	/* A cluster from now on, of one that has run for long. */
+	/* A cluster only from now on: its task has run for long before. */
 	ru_prefer(b, &topo->llc[1]);
 	g = ru_gang(&(struct ru_gang_opts){
 		.n = 2 * CPU_COUNT(&home), .cg = a, .start = home,

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What tasks of the idle class leave idle, by rule 5 of placement. For a guest of its own in
- * parallel virtual time: how often a CPU that runs out of work looks for some depends on what
+ * How much tasks of the idle class leave idle, by rule 5 of placement. For a guest of its own in
+ * parallel virtual time: how often a CPU that runs out of work looks for some depends on how long
  * that took before, in other tests.
  */
 
 #include "rules_util.h"
 
 /*
- * An idle CPU may have one of the idle class for a moment, too: beside a cluster that sleeps and
- * runs briefly, and has the other domain as its home, its soakers use all of both.
+ * A CPU that is idle for a moment may take a task of the idle class, too: beside a cluster that
+ * sleeps and runs briefly, and has the other domain as its home, soakers use all CPUs of both.
  */
 static void idle_class_soaks(const char *top)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Automatic homes under load that goes on: they settle in half a second and then stay, for
- * a minute; and in none of many patterns made of random numbers does one go to and fro.
+ * a minute; and in none of many patterns made of random numbers does a home go to and fro.
  * For hours of the guest's time, and so no part of test_cosched_auto.c.  Works on any machine
  * with two LLC domains of equal size or more.  Meant for a guest in parallel virtual time;
  * see rules_util.h.
@@ -14,10 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Homes settle in that; the kernel looks every 100 ms. */
+/* Homes settle in this time; the kernel looks every 100 ms. */
 #define AUTO_SETTLE_MS	500
 
-/* How often homes are looked at: none changes twice between two looks. */
+/* How often the test looks at homes: none changes twice between two looks. */
 #define WATCH_MS	50
 
 #define MAX_CLUSTERS	5
@@ -61,7 +61,7 @@ static void start(struct cluster *c, int n, unsigned int busy_us, unsigned int s
 		.n = n, .cg = c->cg, .busy_us = busy_us, .sleep_us = sleep_us });
 }
 
-/* Notes the home of @c if it is another than when last seen. Was it the home before that? */
+/* Notes the home of @c if it has changed. Returns whether @c has had that home before. */
 static bool note_home(struct cluster *c, long ms)
 {
 	char cpus[sizeof(c->home[0].cpus)];
@@ -150,7 +150,7 @@ static unsigned int pick(uint64_t *state, unsigned int n)
 	return (z ^ (z >> 31)) % n;
 }
 
-/* One pattern; whether a home went back to where it had been. All it is made of is @nr. */
+/* One pattern, made from @nr alone. Returns whether a home went back to where it had been. */
 static bool run_pattern(const char *top, long nr)
 {
 	static const unsigned int busy[] = { 200, 500, 1000, 2000, 5000, 10000, 20000 };
@@ -202,7 +202,7 @@ static bool run_pattern(const char *top, long nr)
 
 /*
  * In a pattern, no home changes to one that it had before, once half a second has passed.
- * One that is at the border of what its home holds may cross it, late.
+ * A cluster at the limit of what its home holds may cross that limit, late.
  */
 static void random_patterns(const char *top)
 {

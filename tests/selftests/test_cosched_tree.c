@@ -517,7 +517,7 @@ static void threaded(const char *top)
 		counted = cluster_usec(cg[i]);
 		REQUIRE(usec - before[i] > 50000, "thread %d got only %lld us",
 			i, usec - before[i]);
-		/* Between what it used since the move and all it used. */
+		/* Between the time that it used since the move and all the time that it used. */
 		REQUIRE(counted > (usec - before[i]) * 9 / 10 - 10000 &&
 			counted < usec * 11 / 10 + 10000,
 			"thread %d used %lld us, %lld of them since its move; its cluster counted %lld",

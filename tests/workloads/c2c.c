@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * A producer writes a buffer, a consumer reads it, over and over: how fast data
- * moves between two CPUs. What Table 1 of Vaddagiri et al., "Scaling software on
+ * moves between two CPUs. Table 1 of Vaddagiri et al., "Scaling software on
  * multi-core through co-scheduling of related tasks", OLS 2009, was measured
- * with: c2cbench -P0 -C1 -prw -crd -d4096 -b256 -s8.
+ * with c2cbench -P0 -C1 -prw -crd -d4096 -b256 -s8, which does this.
  *
  * Or, with --latency, both change one word in turn by compare-and-exchange, which is
  * how core-to-core latencies are published.
@@ -27,7 +27,7 @@ static const char help[] =
 "  -S, --string         write and copy by REP string instructions (x86 only), stride 8\n"
 "  -h, --help           this text\n";
 
-/* Of --latency: rounds that are not counted, and rounds of a sample. */
+/* For --latency: rounds that are not counted, and rounds of a sample. */
 #define WARMUP	1000
 #define SAMPLE	100
 
@@ -78,7 +78,7 @@ static int by_value(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Nanoseconds of SAMPLE rounds, the median: a timer's interrupt is in few samples. */
+/* Median of the nanoseconds of SAMPLE rounds: few samples have a timer's interrupt in them. */
 static uint64_t ask(void)
 {
 	uint64_t *sample = calloc(rounds / SAMPLE + 1, sizeof(*sample)), t = 0;

@@ -97,7 +97,7 @@ static inline uint64_t jitter(uint64_t mean, uint32_t *state)
 	return mean / 2 + next_random(state) % mean;
 }
 
-/* "0-3,8" to a set; dies with a message where the list is malformed. */
+/* "0-3,8" to a set; dies with a message if the list is malformed. */
 static inline cpu_set_t parse_cpus(const char *list)
 {
 	const char *p = list;
@@ -175,7 +175,7 @@ static inline void wait_for_workers(volatile uint32_t *running, long all)
 	}
 }
 
-/* Before what is measured: the model on, what is cold warmed up. */
+/* Before the measurement: switches the model on, and warms up. */
 static inline void begin_measuring(bool model, long warmup_ms)
 {
 	if (model)
@@ -187,8 +187,9 @@ static inline void begin_measuring(bool model, long warmup_ms)
 }
 
 /*
- * When operations count: those that begin in it.  Each worker looks at its clock and counts its
- * own; who set it may get a CPU late, when others have gone on, and would count these, too.
+ * Operations that begin within this window count.  Each worker looks at the clock and counts its
+ * own operations: the process that sets the window may get a CPU late, when the others have gone
+ * on, and would count their later operations, too.
  */
 struct window {
 	uint64_t start_ns, end_ns;
@@ -199,7 +200,10 @@ static inline void no_window(volatile struct window *w)
 	w->start_ns = w->end_ns = UINT64_MAX;
 }
 
-/* As begin_measuring(); known to all before it begins, so a moment ahead without a warmup. */
+/*
+ * As begin_measuring().  All workers must know the window before it begins, so without a warmup it
+ * begins a moment later.
+ */
 static inline void begin_window(volatile struct window *w, bool model, long warmup_ms,
 				long duration_ms)
 {

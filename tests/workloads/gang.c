@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Runs a command several times at once, each in a cgroup of its own, and tells
- * how long until all have ended: what makes a benchmark that has never heard of
- * cgroups, hackbench or a compiler, into clusters.
+ * Runs several instances of a command at once, each in a cgroup of its own, and
+ * prints how long it takes until all have ended.  This makes clusters of a program
+ * that does not know of cgroups, such as hackbench or a compiler.
  */
 #define _GNU_SOURCE
 #include "common.h"
@@ -90,7 +90,7 @@ int main(int argc, char **argv)
 		die("no memory");
 	for (long i = 0; i < instances; i++)
 		pids[i] = start(i, go[0], argv + optind);
-	/* They are in their cgroups when they wait for their byte. */
+	/* By then all are in their cgroups and wait for their byte. */
 	sleep_ns(20000000);
 	begin_measuring(model, 0);
 	t = now_ns();

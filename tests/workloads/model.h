@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What a program says to the machine model of the lab, tools/lab/machine.c: by
- * instructions that do nothing, so that it runs anywhere.
+ * What a program says to the machine model of the lab, tools/lab/machine.c, by
+ * instructions that do nothing, so that the program runs anywhere.
  */
 #ifndef WORKLOADS_MODEL_H
 #define WORKLOADS_MODEL_H
@@ -17,7 +17,7 @@
 #define MODEL_SAY_OF(command, value) do { (void)(value); } while (0)
 #endif
 
-/* Memory accesses take time from now on, or no longer. */
+/* From now on memory accesses take time (on), or take none (off). */
 #define model_off()	MODEL_SAY(0)
 #define model_on()	MODEL_SAY(1)
 /* What happens between these is counted. */

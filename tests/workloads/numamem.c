@@ -103,7 +103,7 @@ static void start_instance(unsigned int nr)
 		return;
 	if (cgroup)
 		join_cgroup(cgroup, nr, false);
-	/* Memory of a process, which NUMA balancing moves. */
+	/* Memory private to a process, which NUMA balancing moves. */
 	memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (memory == MAP_FAILED)
 		die("allocating %zu bytes: %s", size, strerror(errno));
@@ -134,7 +134,7 @@ static double settled_ms(const double *speed, const double *end_ms, long nr, dou
 {
 	while (nr && speed[nr - 1] >= 0.9 * final && speed[nr - 1] <= 1.1 * final)
 		nr--;
-	/* From the start on: as soon as could be seen. */
+	/* If it was settled from the start on: the end of the first interval. */
 	return end_ms[nr];
 }
 

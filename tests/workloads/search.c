@@ -3,10 +3,10 @@
  * Threads that search memory which they share, as those of a web server or a
  * database look things up: each instance has records of its own, read by all of
  * its threads and written by none. What matters is whether an instance's records
- * fit the caches that its threads run on, so that two instances that share each
- * cache run worse than two that have one each. After ebizzy, which Table 2 of
+ * fit the caches that its threads run on: two instances that share each cache run
+ * worse than two that have a cache each. Modelled on ebizzy, with which Table 2 of
  * Vaddagiri et al., "Scaling software on multi-core through co-scheduling of
- * related tasks", OLS 2009, was measured with.
+ * related tasks", OLS 2009, was measured.
  */
 #define _GNU_SOURCE
 #include "common.h"
@@ -78,7 +78,7 @@ static void *work(void *arg)
 		}
 		if (t >= shared->window.end_ns)
 			return NULL;
-		/* What is found is used, so that it is searched for. */
+		/* The result is used, so that the compiler keeps the search. */
 		ops = 1 + (search(records[w->instance] + nr * chunk_kib * 128, UINT64_MAX) > 0);
 		if (t >= shared->window.start_ns)
 			w->ops += ops;

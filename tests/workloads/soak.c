@@ -6,9 +6,9 @@
  * much of the machine they leave idle, how evenly they share it, how often they move.
  *
  * Each soaker says after every unit of work how much CPU time it has had, of its own
- * clock: what /proc and other processes' clocks say is as old as the last tick, and
- * the ticks of /proc/stat are coarser still. What no soaker had counts as idle, the time
- * of the kernel's threads too.
+ * clock: the values in /proc and other processes' clocks are as old as the last tick, and
+ * the ticks of /proc/stat are coarser still. Time that no soaker had counts as idle, also
+ * the time of the kernel's threads.
  */
 #define _GNU_SOURCE
 #include <math.h>
@@ -40,7 +40,7 @@ static const char help[] =
 "                       have it count while they are measured\n"
 "  -h, --help           this text\n";
 
-/* As long as this the balancer's intervals grow while it finds nothing to move. */
+/* For this long the balancer finds nothing to move, and its intervals grow. */
 #define PACKED_MS	100
 
 /*
@@ -50,7 +50,7 @@ static const char help[] =
 #define GAP_NS		25000
 
 struct soaker {
-	uint64_t cpu_ns;	/* that it has had until the end of its last unit */
+	uint64_t cpu_ns;	/* CPU time until the end of its last unit */
 } __attribute__((aligned(64)));
 
 /* Of all soakers at once. */
@@ -83,11 +83,11 @@ static uint64_t cpu_ns(void)
 
 /*
  * A unit of work; returns the CPU time that the soaker has had. Asking the kernel each
- * time would have it account for time, and so end slices, where it does not otherwise.
+ * time would make it account for time, and so end slices, where it otherwise does not.
  */
 static uint64_t soak_unit(struct soaker *s)
 {
-	static uint64_t last, lead;	/* the clock's, over CPU time */
+	static uint64_t last, lead;	/* of the clock, over CPU time */
 	uint64_t t;
 
 	/* Nearly all of it PAUSE, which costs the lab's host little: 10 us there. */
@@ -205,7 +205,7 @@ static void report(const struct sample *from, const struct sample *to, long cpus
 		printf("soaker %ld cpu_msec %.3f migrations %ld\n", i, ns / 1e6, moves);
 	}
 	mean = sum / number;
-	/* Rounding must not make it the root of less than nothing. */
+	/* Rounding must not make it the root of a negative number. */
 	rsd = mean ? 100 * sqrt(fmax(0, squares / number - mean * mean)) / mean : 0;
 	idle = fmax(0, 100 * (1 - (sum + to->own_ns - from->own_ns) / all));
 	kernel_idle = 100 * (to->kernel_idle_ns - from->kernel_idle_ns) / all;
@@ -292,7 +292,7 @@ int main(int argc, char **argv)
 			if (sched_setaffinity(pids[i], sizeof(cpus), &cpus))
 				die("releasing soaker %ld: %s", i, strerror(errno));
 	}
-	/* Not to wait for a soaker at the end of the time; who may not do that measures a tick more. */
+	/* Not to wait for a soaker at the end; a run without the right measures a tick more. */
 	if (sched_setscheduler(0, SCHED_FIFO, &(struct sched_param){ 1 }) && errno != EPERM)
 		die("SCHED_FIFO: %s", strerror(errno));
 	begin_measuring(model, warmup_ms);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Memory as a machine has it that is up for a while.
+ * Makes memory look like that of a machine that has been up for a while.
  *
  * A guest that has just booted hands out pages and kernel objects in the order in which the same
  * set-up always takes them, so that all runs of a row have data in the same places, and one file
- * more moves it all.  Here tasks take and give back on all CPUs what is drawn from a seed.
+ * more moves it all.  Here tasks on all CPUs take and give back pages and kernel objects that are
+ * drawn from a seed.
  */
 #define _GNU_SOURCE
 #include <sys/socket.h>
@@ -144,7 +145,7 @@ static void stir(unsigned int nr)
 		if (next_random(&state) % 4 == 0)
 			sleep_ns(jitter(20000, &state));
 	}
-	/* What is left goes in another order than it came. */
+	/* The rest is given back in another order than it was taken. */
 	for (long left = rounds; left; left--) {
 		long i = next_random(&state) % left;
 

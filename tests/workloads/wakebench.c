@@ -144,9 +144,9 @@ static void bench_futex(void)
 }
 
 /*
- * The CPU is idle while the process sleeps, and idle time passes as well: count
- * what the process and the kernel ran by keeping the CPU busy with a process of
- * the idle class, whose own work is known.
+ * The CPU is idle while the process sleeps, and the counter goes on while it is
+ * idle. To count only what the process and the kernel ran, keep the CPU busy with
+ * a process of the idle class, whose own work is known.
  */
 static void bench_timer(void)
 {
@@ -174,10 +174,10 @@ static void bench_timer(void)
 }
 
 /*
- * One CPU's tick advances the kernel's time as well, in steps whose number depends
- * on where in a tick the guest began: 13 instructions between two kernels that do
- * not differ there. It is a CPU that does not idle, and remains the same until it
- * does: one that spins while the others sleep.
+ * One CPU's tick also advances the kernel's time, in steps whose number depends on
+ * where in a tick the guest began: a difference of 13 instructions between two
+ * kernels that do not differ there. That CPU is one that is not idle, and it keeps
+ * this role until it idles: here the one where a process spins while others sleep.
  */
 static pid_t keep_time(void)
 {
@@ -186,7 +186,7 @@ static pid_t keep_time(void)
 
 	if (pid) {
 		sleep_ns(50 * 1000000);
-		/* It has said why. */
+		/* It has ended, and has said why. */
 		if (waitpid(pid, NULL, WNOHANG))
 			exit(2);
 		return pid;
@@ -201,7 +201,7 @@ static pid_t keep_time(void)
 
 /*
  * A loop that only reads the counter advances it in equal steps; a larger step
- * is an interruption, and what it is larger by is what the tick ran.
+ * is an interruption, and the difference is what the tick ran.
  */
 static void bench_tick(void)
 {

@@ -58,7 +58,7 @@ static void futex(volatile uint32_t *word, int op, uint32_t value, const struct 
 
 static void *work(void *arg)
 {
-	/* A worker looks now and then whether all is over. */
+	/* A worker checks now and then whether the run is over. */
 	static const struct timespec limit = { .tv_nsec = 100000000 };
 	struct worker *w = arg;
 
@@ -71,7 +71,7 @@ static void *work(void *arg)
 		futex(&w->futex, FUTEX_WAIT, 0, &limit);
 		if (!__atomic_exchange_n(&w->futex, 0, __ATOMIC_ACQUIRE))
 			continue;
-		/* Clocks of two CPUs may be a bit apart, the quantum in a guest in virtual time. */
+		/* Clocks of two CPUs may differ a bit, in virtual time by the quantum. */
 		late = now_ns() - w->woken_ns;
 		if (late < 0)
 			late = 0;
@@ -98,7 +98,7 @@ static void *message(void *arg)
 		for (long i = 0; i < workers; i++) {
 			struct worker *w = &all[nr * workers + i];
 
-			/* Still at work: it is not late, it is busy. */
+			/* Still at work: the worker is busy, not late. */
 			if (__atomic_load_n(&w->futex, __ATOMIC_RELAXED))
 				continue;
 			w->woken_ns = now_ns();

@@ -119,7 +119,7 @@ static void operation(struct worker *w, uint32_t *seed)
 	pthread_mutex_unlock(lock);
 	for (long i = 0; i < local; i++)
 		work_unit();
-	/* The private work may be none: a step of the vCPU must end all the same. */
+	/* There may be no private work, but a step of the vCPU must still end. */
 	if (!local)
 		cpu_pause();
 }
@@ -190,7 +190,7 @@ static pid_t start_warehouse(unsigned int nr)
 	exit(0);
 }
 
-/* As a server that takes connections: who belongs together is not made together. */
+/* As in a server that takes connections, workers of one warehouse are not started together. */
 static void start_threads(void)
 {
 	bool more = true;
