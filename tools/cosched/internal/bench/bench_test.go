@@ -47,7 +47,8 @@ func TestBadSuites(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Two seeds and costs; none and hard on both kernels, cosched and auto on one that has it.
+	// Two seeds, times two costs, times six: none and hard on both kernels, cosched and
+	// auto on the one that has the controller.
 	if n := len(s.Runs()); n != 2*2*6 {
 		t.Errorf("%d runs", n)
 	}
@@ -84,7 +85,7 @@ const soundTopology = `{"about": "x", "seeds": [1], "rows": [{"name": "r", "abou
 "clusters": 6, "set": {"cpu.weight": "1", "cpu.idle": "0"}, "set_all": {"cpuset.cpus": "0-7"}, "set_each": [{}, {"cpu.idle": "1"}], "program": "soak", "args": ["--number", "6"]},
 {"name": "root", "about": "y", "preset": "cfs-talk", "clusters": 0, "program": "soak", "policies": ["none"], "args": []}]}`
 
-// Rows on a topology: what they may ask for.
+// What rows on a topology may ask for.
 func TestBadTopologySuites(t *testing.T) {
 	if _, err := parseSuite("s", []byte(soundTopology)); err != nil {
 		t.Fatal(err)
@@ -189,7 +190,8 @@ func TestScript(t *testing.T) {
 	}
 }
 
-// Where the seed scatters data it draws what the set-up finds, too, with a program that the guest has.
+// If the seed scatters data, the script runs stir, so that the seed decides what the set-up
+// finds too, and the guest has that program.
 func TestScatteredScript(t *testing.T) {
 	s, err := parseSuite("s", []byte(sound))
 	if err != nil {
@@ -211,7 +213,8 @@ func TestScatteredScript(t *testing.T) {
 	}
 }
 
-// Homes of several domains, bound with their memory, and what is set of the kernel.
+// Homes of several domains, a policy that binds memory too, and files of the kernel that a
+// row sets.
 func TestWideScript(t *testing.T) {
 	s, err := parseSuite("s", []byte(sound))
 	if err != nil {
@@ -242,8 +245,8 @@ func TestWideScript(t *testing.T) {
 	}
 }
 
-// On a topology: what rows set is set with all policies, of the clusters and of what
-// they are in, and before the workload starts.
+// On a topology, the files that a row sets are set with all policies and before the
+// workload starts: those of the clusters and those of the cgroup that they are in.
 func TestTopologyScript(t *testing.T) {
 	s, err := parseSuite("s", []byte(soundTopology))
 	if err != nil {
@@ -314,7 +317,7 @@ func TestParseResult(t *testing.T) {
 	}
 }
 
-// Of a workload with several results the one that the row is about.
+// If a workload prints several results, the one of the row's metric is taken.
 func TestParseWanted(t *testing.T) {
 	const both = "result settled_msec 0.0\nresult ops_per_sec 12.5\n"
 	for wanted, value := range map[string]float64{"": 12.5, "ops_per_sec": 12.5, "settled_msec": 0} {
@@ -358,7 +361,7 @@ func TestCells(t *testing.T) {
 	if c[0].Median != 20 || c[1].Gain != 100 {
 		t.Errorf("%+v", c)
 	}
-	// What is best at zero is compared by difference, as JSON has no infinity.
+	// A metric that is best at zero is compared by difference, as JSON has no infinity.
 	c = Cells(results("idle_percent", map[Policy][]float64{"none": {0, 2, 1}, "hard": {0.5, 0, 0}}))
 	if c[1].Unit != "points" || c[1].Gain != 1 || c[1].GainLeast != -0.5 || c[1].GainMost != 2 {
 		t.Errorf("%+v", c)
@@ -384,7 +387,8 @@ func TestTablesAndPlots(t *testing.T) {
 		t.Errorf("not a table:\n%s", &rst)
 	}
 
-	// What a policy did not run is empty, and one seed has no error.
+	// The cell of a row that a policy did not run is empty, and a single seed has no
+	// standard error.
 	some := append(results("msec", map[Policy][]float64{"none": {369, 386}}), results("ops_per_sec", map[Policy][]float64{"none": {1e6}, "hard": {1.3e6, 1.26e6}})...)
 	some[0].Run.Row.Name, some[1].Run.Row.Name = "hackbench", "hackbench"
 	var means bytes.Buffer
@@ -421,7 +425,8 @@ row            unit  none         hard
 	}
 }
 
-// What is best at zero has words in tables, and a plot of its own with all policies.
+// A metric that is best at zero is compared in words in tables, and has a plot of its own
+// with all policies.
 func TestTablesAndPlotsOfIdleTime(t *testing.T) {
 	idle := Cells(results("idle_percent", map[Policy][]float64{"none": {3, 4, 5}, "hard": {3.25, 0, 1}}))
 	idle = append(idle, Cells(results("rsd_percent", map[Policy][]float64{"none": {3}, "hard": {3.001}}))...)

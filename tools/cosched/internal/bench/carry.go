@@ -16,19 +16,21 @@ import (
 	"cosched.io/cosched/internal/vm"
 )
 
-// Where the guest has the source tree that a makefile builds from. A program has the
-// path of the machine that runs the lab, as it looks for its own files by paths.
+// guestSource is where the guest has the source tree that a makefile builds from. A program
+// has the same path as on the machine that runs the lab, because it looks for its own files
+// by their paths.
 const guestSource = "/linux"
 
 // cargo is what a guest needs to run a makefile.
 type cargo struct {
 	files []vm.File
-	// hash is of all paths and contents, hashes those of single programs by name.
+	// hash is that of all paths, modes and contents; hashes has those of single programs,
+	// by name.
 	hash   string
 	hashes map[string]string
 }
 
-// packages has the Debian package of a program that a row may need.
+// packages maps programs that a row may need to their Debian packages.
 var packages = map[string]string{
 	"as": "binutils", "cc1": "gcc", "gcc": "gcc", "hackbench": "rt-tests", "ld": "binutils", "make": "make",
 }
@@ -41,8 +43,8 @@ func missing(program string) error {
 	return fmt.Errorf("no program %s: install the package %s, or run tools/setup.sh", program, name)
 }
 
-// load asks a makefile which programs it runs and which files these read in the tree
-// source, and collects them with the programs' libraries.
+// load asks a makefile which programs it runs and which files they read in the tree source,
+// and collects these files and programs and the programs' libraries.
 func load(ctx context.Context, makefile, source string) (*cargo, error) {
 	programs, err := ask(ctx, makefile, source, "carry-programs")
 	if err != nil {
@@ -96,13 +98,14 @@ func load(ctx context.Context, makefile, source string) (*cargo, error) {
 	return c, nil
 }
 
-// ask makes a target of a makefile and returns the words that it prints.
+// ask makes a target of a makefile and returns the words that the target prints.
 func ask(ctx context.Context, makefile, source, target string) ([]string, error) {
 	if _, err := exec.LookPath("make"); err != nil {
 		return nil, missing("make")
 	}
 	cmd := exec.CommandContext(ctx, "make", "-s", "-C", source, "-f", makefile, target)
-	// A make that runs this one must not tell it what to print.
+	// If a make runs this process, its options must not reach the make that is started
+	// here, as they change what that prints.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "MAKE") || strings.HasPrefix(e, "MFLAGS") })
 	cmd.Env = append(cmd.Env, "LC_ALL=C")
 	var text strings.Builder

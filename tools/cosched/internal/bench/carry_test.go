@@ -11,7 +11,8 @@ import (
 	"cosched.io/cosched/internal/vm"
 )
 
-// Each cluster makes a makefile with its own folder, and afterwards all must be there.
+// Each cluster makes the makefile with an output folder of its own, and afterwards the
+// script checks that everything is there.
 func TestMakefileRow(t *testing.T) {
 	row := `"makefile": "kernbench.mk", "args": ["-j", "8"]`
 	s, err := parseSuite("s", []byte(strings.Replace(sound, `"program": "warehouse", "args": []`, row, 1)))
@@ -33,7 +34,7 @@ func TestMakefileRow(t *testing.T) {
 	}
 }
 
-// tree makes files, by path and content, in a new folder.
+// tree writes files, given by path and content, into a new folder.
 func tree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -49,8 +50,8 @@ func tree(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// A guest gets the programs, their libraries, and the sources that a makefile names;
-// the hash hangs on all of these, and not on where they lie.
+// A guest gets the programs, their libraries, and the sources that a makefile names. The
+// hash depends on all of these, and not on the directory that they are in.
 func TestLoad(t *testing.T) {
 	lib := filepath.Join(t.TempDir(), "absolute.h")
 	if err := os.WriteFile(lib, []byte("int b;\n"), 0o600); err != nil {
@@ -128,7 +129,8 @@ func TestLoadSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-// Whatever a makefile of the workloads runs, it is known which package has it.
+// For each program that a row or a makefile of the workloads runs, packages has its
+// package.
 func TestPackages(t *testing.T) {
 	root, err := kbuild.FindRoot()
 	if err != nil {

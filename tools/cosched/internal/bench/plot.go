@@ -13,13 +13,13 @@ import (
 	"cosched.io/cosched/internal/drawing"
 )
 
-// spread is the bars' whiskers.
+// spread is the data of the whiskers of bars.
 type spread struct {
 	plotter.XYs
 	plotter.YErrors
 }
 
-// shifted draws them where their bars are.
+// shifted draws whiskers at the horizontal position of their bars.
 type shifted struct {
 	*plotter.YErrorBars
 	by vg.Length
@@ -29,16 +29,16 @@ func (s shifted) Plot(c draw.Canvas, p *plot.Plot) {
 	s.YErrorBars.Plot(draw.Crop(c, s.by, s.by, 0, 0), p)
 }
 
-// panel is the bars of one Y axis.
+// panel is one plot: the bars that share a Y axis.
 type panel struct {
 	label string
 	bars  func(Cell) (height, least, most float64)
 	cells []Cell
 }
 
-// panels are one of gains over the first policy of each row, and one for each metric
-// that is best at zero, of its values, the first policy's too: next to nothing, a
-// difference says less than what is left.
+// panels returns the plots: one of the gains over the first policy of each row, and, for
+// each metric that is best at zero, one of its values, including those of the first policy.
+// Close to zero, a difference says less than the value that is left.
 func panels(cells []Cell) []*panel {
 	var list []*panel
 	add := func(label string, c Cell, bars func(Cell) (float64, float64, float64)) {
@@ -58,23 +58,23 @@ func panels(cells []Cell) []*panel {
 		case first[key]:
 			add("gain over none, %", c, func(c Cell) (float64, float64, float64) { return c.Gain, c.GainLeast, c.GainMost })
 		}
-		first[key] = true // it is what the others are compared with
+		first[key] = true // the first cell is what the others are compared with
 	}
 	return list
 }
 
-// ErrNothingToCompare is what Plot says of rows of one policy.
+// ErrNothingToCompare is the error of Plot if each row has one policy only.
 var ErrNothingToCompare = errors.New("nothing to compare: each row has one policy")
 
-// Plot draws each policy's gain over the first of its row, with the least and most of
-// single seeds, or values where the metric is best at zero, into files; the extension of
-// each says in which format: .png or .svg.
+// Plot draws the gain of each policy over the first one of its row, with the least and the
+// most gain of single seeds, into files. If the metric is best at zero, it draws values
+// instead. The extension of each file says its format: .png or .svg.
 func Plot(title string, cells []Cell, files ...string) error {
 	list := panels(cells)
 	if len(list) == 0 {
 		return ErrNothingToCompare
 	}
-	// One colour for each, wherever it is.
+	// A label has the same colour in all plots.
 	var colours []string
 	for _, one := range list {
 		for _, c := range one.cells {
@@ -105,7 +105,7 @@ func Plot(title string, cells []Cell, files ...string) error {
 	return nil
 }
 
-// index of s in a list, to which it is added if it is not there.
+// index returns the index of s in a list. If s is not there, it is added.
 func index(list *[]string, s string) int {
 	if i := slices.Index(*list, s); i >= 0 {
 		return i
@@ -114,7 +114,7 @@ func index(list *[]string, s string) int {
 	return len(*list) - 1
 }
 
-// draw makes the plot, and says how wide it wants to be.
+// draw makes the plot, and returns the width that it needs.
 func (one *panel) draw(colours []string) (*plot.Plot, vg.Length, error) {
 	var rows, labels []string
 	type bar struct{ row, label int }

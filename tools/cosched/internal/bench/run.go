@@ -26,28 +26,29 @@ import (
 	"cosched.io/cosched/internal/vm"
 )
 
-// Result is what one run measured, and all that it depends on.
+// Result is what one run measured, and everything that the result depends on.
 type Result struct {
 	Run      Run               `json:"run"`
-	Metric   string            `json:"metric"` // of metrics
+	Metric   string            `json:"metric"` // a key of metrics
 	Value    float64           `json:"value"`
 	Counters lab.Counters      `json:"counters"`           // of the machine model, while the workload was measured
-	Clusters []lab.Counters    `json:"clusters,omitempty"` // likewise, of each, where threads tell theirs
+	Clusters []lab.Counters    `json:"clusters,omitempty"` // likewise, of each cluster, if threads tell the model which one is theirs
 	RegionNS int64             `json:"region_ns"`
 	Model    lab.Model         `json:"model,omitzero"`
 	Output   string            `json:"output"`
 	Versions map[string]string `json:"versions"`
 	Script   string            `json:"script"`
 	HostSec  float64           `json:"host_seconds"`
-	Command  string            `json:"command"` // reproduces it
-	Key      string            `json:"key"`     // of the cache: a hash of what it depends on
+	Command  string            `json:"command"` // reproduces the run
+	Key      string            `json:"key"`     // of the cache: a hash of what the result depends on
 }
 
 // metric is what a workload measures.
 type metric struct {
 	higherIsBetter bool
-	// Of what is best at zero, a value is compared with another by how much less it is,
-	// in its own unit: that is what it is called, and the unit of differences.
+	// If a metric is best at zero, atZero is its name in plots. One value of it is compared
+	// with another by how much less it is, in the metric's own unit; unit is the unit of
+	// these differences.
 	atZero, unit string
 	format       string // of a value
 	scale        float64
@@ -65,8 +66,8 @@ var metrics = map[string]metric{
 	"migrations_per_sec": {atZero: "migrations per second", unit: "/s", format: "%.0f /s", scale: 1},
 }
 
-// parseResult finds the line "result METRIC VALUE" that a workload ends with; of several
-// that of the metric that is wanted, if one is.
+// parseResult finds the line "result METRIC VALUE" that a workload ends with. If there are
+// several, it takes the one whose metric is wanted, or the last one if wanted is empty.
 func parseResult(output, wanted string) (string, float64, error) {
 	name, value, found := "", 0.0, false
 	for line := range strings.Lines(output) {
@@ -95,7 +96,7 @@ const (
 	cgroupTop  = cgroupRoot + "/bench"
 )
 
-// top is the cgroup that the clusters' are in.
+// top is the cgroup that contains the cgroups of the clusters.
 func (r Row) top() string {
 	if r.Root {
 		return cgroupRoot
@@ -103,12 +104,13 @@ func (r Row) top() string {
 	return cgroupTop
 }
 
-// script makes the clusters' cgroups as the policy has it and runs the workload. All
-// policies have the same cgroups and, but for cosched, controllers.
+// script returns a shell script that makes the cgroups of the clusters as the policy
+// requires and runs the workload. All policies have the same cgroups and, except for
+// cosched, the same controllers.
 func (r Run) script(t vm.Topology) string {
 	var s strings.Builder
 	if r.Row.Preset != "" {
-		// Or the root cgroup is not what it is called, but a group of the session.
+		// Otherwise, tasks in the root cgroup would be in a group of their session.
 		s.WriteString("echo 0 > /proc/sys/kernel/sched_autogroup_enabled\n")
 	}
 	for _, file := range slices.Sorted(maps.Keys(r.Row.Kernel)) {
@@ -174,7 +176,7 @@ func (r Run) script(t vm.Topology) string {
 	}
 	if r.Row.Makefile != "" {
 		s.WriteString(strings.Join(r.command(), " ") + "\n")
-		// All that was to be made is there.
+		// Check that everything was made.
 		for k := range r.Row.Clusters {
 			fmt.Fprintf(&s, "%s || { echo 'cluster %d: not all was made' >&2; exit 1; }\n",
 				strings.ReplaceAll(strings.Join(r.make("-q"), " "), "%d", strconv.Itoa(k)), k)
@@ -185,7 +187,7 @@ func (r Run) script(t vm.Topology) string {
 	return s.String()
 }
 
-// home is a cluster's, and nodes those that it is on.
+// home returns the CPUs of a cluster's home, and the NUMA nodes that these CPUs are on.
 func (r Row) home(t vm.Topology, cluster int) (cpus, nodes cosched.CPUs) {
 	llcs, width := t.LLCs(), max(1, r.Width)
 	for i := range min(width, len(llcs)) {
@@ -200,7 +202,7 @@ func (r Row) home(t vm.Topology, cluster int) (cpus, nodes cosched.CPUs) {
 	return cpus, nodes
 }
 
-// controllers whose files the row sets.
+// controllers lists the controllers whose files the row sets.
 func (r Row) controllers() []string {
 	var list []string
 	for _, files := range r.files() {
@@ -213,7 +215,8 @@ func (r Row) controllers() []string {
 	return slices.Compact(list)
 }
 
-// make is the command that makes a row's makefile in the guest; gang puts a number for %d.
+// make returns the command that makes a row's makefile in the guest; gang replaces %d by a
+// number.
 func (r Run) make(option string) []string {
 	return append([]string{"make", option, "-C", guestSource, "-f", r.Row.Makefile, "O=/tmp/made%d"}, r.Row.Args...)
 }
@@ -234,18 +237,19 @@ func (r Run) command() []string {
 		r.Row.Args = append([]string{"--one-process"}, r.Row.Args...)
 	}
 	command := []string{r.Row.Program, "--model", "--cgroup", r.Row.top() + "/w%d"}
-	// What has no number of clusters has as many as it needs.
+	// A program that is not listed here takes no number of clusters: it has as many as it
+	// needs.
 	if count := map[string]string{"warehouse": "--warehouses", "search": "--instances", "numamem": "--instances", "soak": "--clusters"}[r.Row.Program]; count != "" {
 		command = append(command, count, n)
 	}
 	return append(command, r.Row.Args...)
 }
 
-// Options of a series of runs.
+// Options are options of a series of runs.
 type Options struct {
 	Base string // Linux version of the kernels; the suite's, or kbuild.Base(), when empty
 	Jobs int    // guests at a time; 2 when 0
-	// Fresh runs what is in the cache already once more.
+	// Fresh runs again what is in the cache already.
 	Fresh bool
 	// Progress receives a line for each run; may be nil.
 	Progress io.Writer
@@ -269,12 +273,14 @@ type series struct {
 	started     time.Time
 }
 
-// format changes when a run of the same inputs would be another: part of each key.
+// format is part of each key. It changes when a run of the same inputs would give another
+// result than before.
 const format = "1"
 
-// Do runs a suite, two guests at a time, and returns a result for each run, in their
-// order. What ran before, with the same kernel, QEMU, model, program and seed, is taken from the
-// cache: a series that was cut off goes on where it was.
+// Do runs a suite, two guests at a time unless Options say otherwise, and returns a result
+// for each run, in their order. A run that was made before, with the same kernel, QEMU,
+// model, program and seed, is taken from the cache, so a series that was interrupted goes
+// on where it was.
 func Do(ctx context.Context, s Suite, o Options) ([]Result, error) {
 	if o.Jobs == 0 {
 		o.Jobs = 2
@@ -391,7 +397,7 @@ func prepare(ctx context.Context, s Suite, runs []Run, o Options) (*series, erro
 	return b, nil
 }
 
-// paths of a row's programs.
+// paths returns the paths of a row's programs.
 func (b *series) paths(r Row) []string {
 	names := []string{r.Program}
 	if r.Program == "" {
@@ -414,7 +420,8 @@ func (b *series) paths(r Row) []string {
 	return paths
 }
 
-// model is the machine model, the zero one on a topology alone.
+// model returns the machine model, which is the zero Model on a topology alone, and the
+// topology.
 func (r Run) model() (lab.Model, vm.Topology, error) {
 	if r.Row.Preset != "" {
 		p, err := vm.Find(r.Row.Preset)
@@ -455,7 +462,8 @@ func (b *series) cached(ctx context.Context, r Run) (Result, error) {
 		res.Versions["machine"] = b.plugin
 	}
 	res.Command = fmt.Sprintf("bin/coslab bench --suite %s --row %s --policy '%s' --seed %d --fresh", b.suite, r.Row.Name, r.Policy, r.Seed)
-	// The name and the description of a row do not change what it does, nor what is of interest.
+	// The key leaves out what does not change what the run does, such as the name and the
+	// description of the row and which metric is of interest.
 	bare := res
 	bare.Run.Row.About, bare.Run.Row.Name, bare.Run.Row.Metric, bare.Command = "", "", "", ""
 	bare.Run.Row.Policies, bare.Run.Row.Kernels, bare.Run.Row.Transfer = nil, nil, nil
@@ -486,7 +494,7 @@ func (b *series) cached(ctx context.Context, r Run) (Result, error) {
 	if err != nil {
 		return res, err
 	}
-	// Whole or not at all: another series may read it.
+	// The file appears whole or not at all, because another series may read it.
 	tmp := file + "." + strconv.Itoa(os.Getpid())
 	if err := os.WriteFile(tmp, data, 0o644); err != nil {
 		return res, err
@@ -494,7 +502,8 @@ func (b *series) cached(ctx context.Context, r Run) (Result, error) {
 	return res, os.Rename(tmp, file)
 }
 
-// A run takes half a minute where the model is small; the largest take minutes.
+// runTimeout bounds a run. A run takes half a minute on a small model, and minutes on the
+// largest ones.
 const runTimeout = 20 * time.Minute
 
 func (b *series) run(ctx context.Context, r Run, t vm.Topology, res *Result) error {
@@ -523,7 +532,7 @@ func (b *series) run(ctx context.Context, r Run, t vm.Topology, res *Result) err
 		}
 		defer machine.Close()
 	} else {
-		// Soakers spin with it, and on a host of few CPUs that is most of a run's time.
+		// Soakers spin with PAUSE, and on a host of few CPUs that is most of a run's time.
 		c.Virtual.Pause = time.Microsecond
 	}
 	out, err := vm.Run(ctx, c)
@@ -548,7 +557,7 @@ func (b *series) run(ctx context.Context, r Run, t vm.Topology, res *Result) err
 	return nil
 }
 
-// finished tells of a run, and when the last may be.
+// finished reports a run, and after how long at most the last one may be done.
 func (b *series) finished(r Run, res Result, fresh bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

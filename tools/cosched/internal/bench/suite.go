@@ -1,9 +1,9 @@
-// Package bench measures one scheduler, or one way to place threads, against another:
-// it runs a matrix of workloads, policies and seeds on machine models in the lab,
-// keeps each raw result, and makes tables and plots of them.
+// Package bench measures one scheduler, or one way to place threads, against another: it
+// runs a matrix of workloads, policies and seeds on machine models in the lab, keeps each
+// raw result, and makes tables and plots of the results.
 //
-// All figures are of models in virtual time. They compare; they say nothing of how
-// fast hardware is.
+// All figures are of models in virtual time. They serve for comparison and say nothing
+// about how fast hardware is.
 package bench
 
 import (
@@ -27,11 +27,11 @@ import (
 	"cosched.io/cosched/internal/vm"
 )
 
-// Suite is a series of rows, each run with each of its policies and each seed.
+// Suite is a series of rows, each of which is run with each of its policies and each seed.
 type Suite struct {
 	Name  string   `json:"name"`
 	About string   `json:"about"`
-	Base  string   `json:"base,omitempty"` // Linux version that has what it is about; kbuild.Base() when empty
+	Base  string   `json:"base,omitempty"` // Linux version that has what the suite is about; kbuild.Base() when empty
 	Seeds []uint64 `json:"seeds"`
 	Rows  []Row    `json:"rows"`
 }
@@ -41,66 +41,74 @@ type Row struct {
 	Name  string `json:"name"`
 	About string `json:"about"`
 	Model string `json:"model,omitempty"`
-	// Preset is a topology: memory takes no time then. For what depends on how CPU time
-	// is shared, and not on where data is. Model is empty then.
+	// Preset names a topology without a machine model: memory takes no time then. It is for
+	// workloads that depend on how CPU time is shared, and not on where data is. Model is
+	// empty if Preset is set.
 	Preset string `json:"preset,omitempty"`
-	// Clusters are cgroups, cluster K's home is LLC domain K modulo their number. With
-	// none, the workload is in the root cgroup, and there is nothing to place.
+	// Clusters is the number of clusters, each of which is a cgroup. The home of cluster K
+	// is LLC domain K modulo the number of domains. If it is 0, the workload is in the root
+	// cgroup, and there is nothing to place.
 	Clusters int `json:"clusters"`
-	// Root has the clusters' cgroups directly below the root, where each competes with all
-	// others by its own weight, and not in one cgroup for all of them.
+	// Root puts the cgroups of the clusters directly below the root, where each competes
+	// with all others by its own weight, and not into one cgroup for all of them.
 	Root bool `json:"root,omitempty"`
-	// Width is of how many domains a cluster's home is, those of cluster K beside those of
-	// cluster K-1. 1 when 0.
+	// Width is the number of domains of a cluster's home. Those of cluster K follow those
+	// of cluster K-1. 1 when 0.
 	Width int `json:"width,omitempty"`
-	// Set is what the files of each cluster's cgroup are set to, and SetAll those of the
-	// cgroup that all of them are in, with any policy: "cpu.weight": "1". SetEach is for the
-	// first, the second and so on, after Set.
+	// Set has values for files of each cluster's cgroup, such as "cpu.weight": "1", and
+	// SetAll for files of the cgroup that contains all of them. They are set with any
+	// policy. SetEach has values for the first cluster, the second and so on, which are set
+	// after those of Set.
 	Set     map[string]string   `json:"set,omitempty"`
 	SetAll  map[string]string   `json:"set_all,omitempty"`
 	SetEach []map[string]string `json:"set_each,omitempty"`
-	// Kernel is what files below /proc/sys/ and /sys/kernel/debug/ are set to before.
+	// Kernel has values for files below /proc/sys/ and /sys/kernel/debug/, which are set
+	// before the workload starts.
 	Kernel  map[string]string `json:"kernel,omitempty"`
 	Program string            `json:"program"` // of tests/workloads, which gets --cgroup and --model
-	Args    []string          `json:"args"`    // more for it
-	// Threads makes all clusters of threads of one process, in threaded cgroups.
+	Args    []string          `json:"args"`    // more arguments for it
+	// Threads makes all clusters consist of threads of one process, in threaded cgroups.
 	Threads bool `json:"threads,omitempty"`
-	// Host is a program of the machine that runs the lab, which gang, of tests/workloads, makes
-	// into clusters. Program is empty then, and Args are its.
+	// Host is a program of the machine that runs the lab, of which gang, of
+	// tests/workloads, makes clusters. If it is set, Program is empty, and Args are its
+	// arguments.
 	Host string `json:"host,omitempty"`
-	// Makefile, of tests/workloads, is what each cluster makes for itself, with all of it in a
-	// folder of its own. It says what the guest needs for that. Args are make's.
+	// Makefile is a makefile of tests/workloads that each cluster makes for itself, with
+	// all output in a folder of its own. The makefile says what the guest needs for that.
+	// Args are arguments of make.
 	Makefile string `json:"makefile,omitempty"`
-	// Metric is which one of those that the workload prints; the last when empty. A row that
-	// differs in nothing else has no runs of its own.
+	// Metric is one of those that the workload prints; the last one when empty. A row that
+	// differs from another one in nothing else has no runs of its own.
 	Metric   string   `json:"metric,omitempty"`
 	Policies []Policy `json:"policies,omitempty"` // DefaultPolicies when empty
 	Kernels  []string `json:"kernels,omitempty"`  // variants; "test" when empty
-	// Transfer multiplies what transfers between LLCs cost in the model: does a
-	// conclusion hang on that constant? 1 when empty.
+	// Transfer multiplies the cost of transfers between LLCs in the model, to find out
+	// whether a conclusion depends on that constant. 1 when empty.
 	Transfer []float64 `json:"transfer,omitempty"`
-	// Scatter draws from the seed where data is: which lines of memory share a set of L1, and
-	// which pages and kernel objects are free before the clusters are made (stir, of
-	// tests/workloads). Builds and set-ups that differ in that are compared by what they do.
+	// Scatter has the seed decide where data is: which lines of memory share a set of L1,
+	// and which pages and kernel objects are free before the clusters are made (stir, of
+	// tests/workloads). Builds and set-ups that differ in that can then be compared by what
+	// they do.
 	Scatter bool `json:"scatter,omitempty"`
-	// Quantum is how far the clocks of CPUs may be apart, as a duration; QEMU's default, 10us, when
-	// empty. By as much interrupts of CPUs that compute may come early or late.
+	// Quantum is how far the clocks of CPUs may be apart, as a duration; QEMU's default,
+	// 10us, when empty. Interrupts of CPUs that compute may come early or late by as much.
 	Quantum string `json:"quantum,omitempty"`
 }
 
-// files that are set, each map of which is of one cgroup, or of several.
+// files returns the files that are set, as maps, each of which is for one cgroup or for
+// several.
 func (r Row) files() []map[string]string {
 	all := append([]map[string]string{r.Set, r.SetAll}, r.SetEach...)
 	return slices.DeleteFunc(all, func(files map[string]string) bool { return len(files) == 0 })
 }
 
-// Limits of a row's quantum: each run is slower the shorter it is.
+// Limits of a row's quantum. The shorter the quantum, the slower each run.
 const (
 	minQuantum = 20 * time.Nanosecond
 	maxQuantum = time.Millisecond
 )
 
-// quantum of a row, 0 for QEMU's default.
+// quantum returns the quantum of a row, 0 for QEMU's default.
 func (r Row) quantum() (time.Duration, error) {
 	if r.Quantum == "" {
 		return 0, nil
@@ -112,16 +120,17 @@ func (r Row) quantum() (time.Duration, error) {
 	return d, nil
 }
 
-// Policy says how clusters are placed: "none"; "hard", by cpuset; "pinned", likewise, and
-// their memory; "cosched", by cosched.cpus_preferred, with "cosched PREFERRED ALLOWED" by
-// cosched.weights too; "hard+cosched", by both, where cosched works and changes nothing;
-// "auto", by the kernel.
+// Policy says how clusters are placed: "none" does not place them; "hard" binds them by
+// cpuset; "pinned" binds them likewise, and their memory too; "cosched" sets
+// cosched.cpus_preferred, and "cosched PREFERRED ALLOWED" sets cosched.weights as well;
+// "hard+cosched" does both, so that cosched works and changes nothing; "auto" has the
+// kernel choose homes.
 type Policy string
 
-// DefaultPolicies are those of a row that names none.
+// DefaultPolicies are the policies of a row that names none.
 var DefaultPolicies = []Policy{"none", "hard", "cosched", "auto"}
 
-// weights of a policy, if it sets them.
+// weights returns the weights of a policy, if it sets them.
 func (p Policy) weights() string {
 	_, w, _ := strings.Cut(string(p), " ")
 	return w
@@ -173,7 +182,7 @@ func Suites() ([]Suite, error) {
 	return list, nil
 }
 
-// FindSuite returns a suite by name, or from a file where the name has a slash.
+// FindSuite returns a suite by name, or from a file if the name has a slash.
 func FindSuite(name string) (Suite, error) {
 	if strings.Contains(name, "/") {
 		data, err := os.ReadFile(name)
@@ -307,13 +316,13 @@ func (r Row) check() error {
 	return nil
 }
 
-// settable are files that a row may set; those of cosched are the policies'.
+// settable matches the files that a row may set. Those of cosched are set by the policies.
 var settable = regexp.MustCompile(`^(cpu|cpuset|memory|pids)\.[a-z_.]+$`)
 
-// kernelFile is one that a row may set outside of its cgroups.
+// kernelFile matches the files that a row may set outside of its cgroups.
 var kernelFile = regexp.MustCompile(`^/(proc/sys|sys/kernel/debug)(/[a-z0-9_]+)+$`)
 
-// Machine names what the row runs on.
+// Machine returns the name of what the row runs on.
 func (r Row) Machine() string { return cmp.Or(r.Model, r.Preset) }
 
 // Run is one cell of the matrix.
@@ -336,8 +345,8 @@ func (r Run) String() string {
 	return s + fmt.Sprintf(", seed %d", r.Seed)
 }
 
-// Runs lists the cells, all policies of a row next to each other, seed by seed: what
-// is there when time is up is whole rows.
+// Runs lists the cells, all policies of a row next to each other, seed by seed, so that a
+// series that runs out of time has whole rows.
 func (s Suite) Runs() []Run {
 	var runs []Run
 	for _, row := range s.Rows {
@@ -357,7 +366,8 @@ func (s Suite) Runs() []Run {
 	return runs
 }
 
-// Only leaves the rows, policies and seeds that are asked for; empty asks for all.
+// Only returns the suite with only the rows, policies and seeds that are asked for; an
+// empty list asks for all.
 func (s Suite) Only(rows, policies []string, seeds []uint64) (Suite, error) {
 	out := s
 	if len(seeds) > 0 {

@@ -26,18 +26,20 @@ type Cell struct {
 	Least    float64   `json:"least"`
 	Most     float64   `json:"most"`
 	Mean     float64   `json:"mean"`
-	// Error is the standard error of Mean: 0 of a single seed, which does not tell.
+	// Error is the standard error of Mean; 0 for a single seed, which does not tell it.
 	Error float64 `json:"standard_error"`
-	// Gain is by how much better the median is than the first policy's of the row, in Unit:
-	// percent, or what the metric is in if it is best at zero. GainLeast and GainMost are
-	// those of single seeds, compared with the same seed.
+	// Gain is by how much the median is better than that of the row's first policy, in
+	// Unit: percent, or the metric's own unit if it is best at zero. GainLeast and GainMost
+	// are the least and the most of the gains of single seeds, each compared with the same
+	// seed.
 	Gain      float64 `json:"gain"`
 	GainLeast float64 `json:"gain_least"`
 	GainMost  float64 `json:"gain_most"`
 	Unit      string  `json:"unit"`
 }
 
-// median of some numbers; of an even number of them, the mean of the two in the middle.
+// median returns the median of some numbers. If their number is even, that is the mean of
+// the two in the middle.
 func median(values []float64) float64 {
 	s := slices.Clone(values)
 	slices.Sort(s)
@@ -48,7 +50,7 @@ func median(values []float64) float64 {
 	return (s[n/2-1] + s[n/2]) / 2
 }
 
-// meanOf some numbers, with its standard error.
+// meanOf returns the mean of some numbers, with its standard error.
 func meanOf(values []float64) (mean, stdError float64) {
 	mean, stdDev := stat.MeanStdDev(values, nil)
 	if len(values) < 2 {
@@ -57,8 +59,8 @@ func meanOf(values []float64) (mean, stdError float64) {
 	return mean, stat.StdErr(stdDev, float64(len(values)))
 }
 
-// gain of a value over another, in percent of speed, whatever the metric; of what is
-// best at zero, how much less it is.
+// gain returns how much better a value is than another one: in percent of speed, whatever
+// the metric, or, if the metric is best at zero, by how much it is less.
 func gain(metric string, value, over float64) float64 {
 	switch m := metrics[metric]; {
 	case m.atZero != "":
@@ -90,7 +92,7 @@ func Cells(results []Result) []Cell {
 		c.Values = append(c.Values, r.Value)
 	}
 	out := make([]Cell, 0, len(order))
-	base := map[id]*Cell{} // of each row and cost, its first
+	base := map[id]*Cell{} // the first cell of each row and transfer cost
 	for _, k := range order {
 		c := cells[k]
 		c.Median, c.Least, c.Most = median(c.Values), slices.Min(c.Values), slices.Max(c.Values)
@@ -117,7 +119,7 @@ func Cells(results []Result) []Cell {
 // Caveat belongs to each table and plot.
 const Caveat = "Machine models in virtual time: one scheduler against another, not how fast hardware is."
 
-// Label names a cell beside the row.
+// Label names a cell within its row.
 func (c Cell) Label() string {
 	s := string(c.Policy)
 	if c.Kernel != "test" {
@@ -160,7 +162,7 @@ func number(v float64, metric string) string {
 	return fmt.Sprintf(m.format, v*m.scale)
 }
 
-// mean with its standard error, to two digits of that.
+// mean formats the mean with its standard error, to two digits of the latter.
 func (c Cell) mean() string {
 	m := metrics[c.Metric]
 	stdError := c.Error * m.scale
@@ -171,13 +173,13 @@ func (c Cell) mean() string {
 	return fmt.Sprintf("%.*f ± %.*f", digits, c.Mean*m.scale, digits, stdError)
 }
 
-// unit of a metric's values as they are printed.
+// unit returns the unit of a metric's values as they are printed.
 func unit(metric string) string {
 	return strings.Fields(number(0, metric))[1]
 }
 
-// difference tells of a gain in words where less is better and a sign would say more:
-// idle time that is 2 points less.
+// difference formats a gain. If less of the metric is better, it does so in words, such as
+// idle time that is 2 points less, because a plus sign would say more.
 func (c Cell) difference(gain float64, unit string) string {
 	if unit != "" {
 		unit = " " + unit
@@ -207,7 +209,7 @@ func WriteRST(w io.Writer, cells []Cell) error {
 	for _, c := range cells {
 		row, machine, against := c.Row, c.Machine, "\\"
 		if row == last {
-			// An empty first cell would join it to the line above.
+			// An empty first cell would join the row to the line above.
 			row, machine = "\\", ""
 			against = c.difference(c.Gain, c.Unit)
 		}

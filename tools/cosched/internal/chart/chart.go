@@ -1,5 +1,5 @@
-// Package chart draws a recording: what clusters used, their share of it at home, what
-// moved, and where they ran.
+// Package chart draws a recording: the CPU time that clusters used, the share of it at
+// home, the moves of tasks, and where the clusters ran.
 package chart
 
 import (
@@ -21,11 +21,12 @@ import (
 )
 
 const (
-	// curves is how many clusters have one: what people tell apart.
+	// curves is how many clusters have a curve: more could not be told apart.
 	curves = 6
-	// rows is how many clusters the heat map has: more would not be read.
+	// rows is how many clusters the heat map has: more could not be read.
 	rows = 24
-	// points is how many a curve has at most: what the plot is wide. More are averaged.
+	// points is how many points a curve has at most, which is the width of the plot. If
+	// there are more, they are averaged.
 	points = 600
 )
 
@@ -34,22 +35,23 @@ type Chart struct {
 	filter   string
 	times    []float64
 	idle     []float64
-	moves    [3][]float64 // spilled, returned, taken out by the balancer
+	moves    [3][]float64 // spilled, returned, taken out by the load balancer
 	clusters map[string]*series
 	size     []int // CPUs of each LLC domain
 }
 
-// series is of one cluster. Where it was not there, its values are NaN.
+// series has the values of one cluster. For times when the cluster was not there, they are
+// NaN.
 type series struct {
 	name        string
 	cpu, atHome []float64
 	sum         float64   // of cpu
-	util        []float64 // sum by LLC domain
-	home        []int     // CPUs of each that are home, at last
-	seen        int       // intervals
+	util        []float64 // the sum over time, by LLC domain
+	home        []int     // CPUs of each domain that are home, as of the last interval
+	seen        int       // number of intervals
 }
 
-// New makes a chart of the clusters whose name contains a text.
+// New makes a chart of the clusters whose name contains the text filter.
 func New(filter string) *Chart {
 	return &Chart{filter: filter, clusters: map[string]*series{}}
 }
@@ -112,7 +114,7 @@ func pad(values []float64, n int) []float64 {
 // Empty reports that there is nothing to draw.
 func (c *Chart) Empty() bool { return len(c.times) == 0 }
 
-// Draw writes the chart into a file, as its extension says, .png or .svg.
+// Draw writes the chart into a file, in the format that its extension says: .png or .svg.
 func (c *Chart) Draw(title, file string) error {
 	list := make([]*series, 0, len(c.clusters))
 	for _, s := range c.clusters {
@@ -144,7 +146,7 @@ func (c *Chart) Draw(title, file string) error {
 	moved.X.Label.Text = "UTC"
 	plots := [][]*plot.Plot{{used}, {share}, {moved}}
 	for _, p := range plots {
-		// Room for the legend, beside the curves.
+		// Make room for the legend beside the curves.
 		p[0].X.Min, p[0].X.Max = c.times[0], c.times[0]+1.2*max(1, c.times[len(c.times)-1]-c.times[0])
 	}
 	if len(list) > 0 && len(c.size) > 0 {
@@ -157,7 +159,7 @@ func (c *Chart) Draw(title, file string) error {
 	return drawing.Save(plots, 24*vg.Centimeter, 7*vg.Centimeter*vg.Length(len(plots)), file)
 }
 
-// panel is a plot over the time of day.
+// panel makes a plot over the time of day.
 func panel(label string) *plot.Plot {
 	p := plot.New()
 	p.Y.Label.Text, p.Y.Min = label, 0
@@ -167,8 +169,8 @@ func panel(label string) *plot.Plot {
 	return p
 }
 
-// curve adds one, in pieces where there are no values. A group of points is averaged if
-// there are too many.
+// curve adds a curve to a plot, in pieces if values are missing between. If there are too
+// many points, each group of them is averaged.
 func (c *Chart) curve(p *plot.Plot, name string, values []float64, colour color.Color, dashed bool) error {
 	group := (len(c.times) + points - 1) / points
 	var piece plotter.XYs
@@ -214,7 +216,7 @@ func (c *Chart) curve(p *plot.Plot, name string, values []float64, colour color.
 	return flush()
 }
 
-// heat draws where clusters ran, the first at the top.
+// heat draws where clusters ran, the first cluster at the top.
 func (c *Chart) heat(list []*series) (*plot.Plot, error) {
 	p := plot.New()
 	p.X.Label.Text = "LLC domain: the mean share of its CPUs that the cluster ran on, white 0, blue 1; dots are home"
@@ -246,7 +248,8 @@ func (c *Chart) heat(list []*series) (*plot.Plot, error) {
 	return p, nil
 }
 
-// clip shortens a name to what has room beside the map: its end says more.
+// clip shortens a name to what has room beside the map. It keeps the end of the name, which
+// says more than the beginning.
 func clip(name string) string {
 	const most = 24
 	if r := []rune(name); len(r) > most {
@@ -272,7 +275,7 @@ func (g grid) Z(column, row int) float64 {
 	return min(1, s.util[column]/float64(s.seen)/float64(g.size[column]))
 }
 
-// Min and Max make white and blue mean the same in all charts.
+// Min and Max are fixed, so that white and blue mean the same in all charts.
 func (grid) Min() float64 { return 0 }
 func (grid) Max() float64 { return 1 }
 

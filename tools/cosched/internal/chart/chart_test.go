@@ -14,8 +14,8 @@ import (
 	"cosched.io/cosched/internal/sample"
 )
 
-// interval is the n-th second: cluster i uses i CPUs on domain i % 2; the last one comes
-// later and the first is gone at the end.
+// interval returns the n-th second: cluster i uses i CPUs on domain i % 2; the last cluster
+// comes later, and the first one is gone at the end.
 func interval(n, clusters int) *sample.Interval {
 	v := &sample.Interval{Time: time.Unix(int64(1e9+n), 0), Seconds: 1, IdleCPUs: 1, LLCs: []sample.LLC{{CPUs: cosched.CPUs{0, 1}}, {CPUs: cosched.CPUs{2, 3}}}}
 	for i := range clusters {
@@ -53,7 +53,7 @@ func TestDraw(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Six have a curve, those that ran most; all nine a row.
+	// The six clusters that ran most have a curve; all nine have a row in the heat map.
 	for name, want := range map[string]int{"the title": 1, "idle": 1, "spilled": 1, "cluster8": 2, "cluster3": 2, "cluster2": 1, "cluster0": 1} {
 		if got := strings.Count(string(text), ">"+name+"<"); got != want {
 			t.Errorf("%s is there %d times, want %d", name, got, want)

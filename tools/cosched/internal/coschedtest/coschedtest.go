@@ -1,6 +1,6 @@
-// Package coschedtest makes a machine for tests out of host.txt: files of sysfs,
-// cgroupfs and proc, as grep -r prints them and ls -l prints links. It has 8 CPUs with
-// SMT in 2 LLC domains, sockets and nodes, and 4 that may come online.
+// Package coschedtest makes a machine for tests from host.txt, which has files of sysfs,
+// cgroupfs and proc as grep -r prints them, and links as ls -l prints them. The machine has
+// 8 CPUs with SMT in 2 LLC domains, sockets and nodes, and 4 CPUs that may come online.
 package coschedtest
 
 import (
@@ -20,8 +20,8 @@ import (
 //go:embed host.txt
 var recorded string
 
-// Host is the machine, as root sees it. A cgroup that is made gets the controller's
-// files if its parent passes the controller on.
+// Host returns the machine, as root sees it. A cgroup that is made there gets the
+// controller's files if its parent passes the controller on.
 func Host(t testing.TB) cosched.Host {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -37,7 +37,9 @@ func Host(t testing.TB) cosched.Host {
 			}
 			continue
 		}
-		// Names of PCI devices have colons; what follows the last "/" has one, or more in its text.
+		// Names of PCI devices have colons, so the colon that ends the path is the first
+		// one after the last "/". The text behind it may have colons, and "/" too if it is
+		// that of a cgroup.
 		at := strings.LastIndexByte(strings.SplitN(line, " ", 2)[0], '/')
 		if c := strings.Index(line, ":0::/"); c >= 0 {
 			at = strings.LastIndexByte(line[:c], '/')
@@ -72,7 +74,8 @@ func Host(t testing.TB) cosched.Host {
 	return h
 }
 
-// Overtaken is a machine where someone else makes a cluster while it is being made.
+// Overtaken returns a machine where another program makes a certain cluster just before the
+// caller does.
 func Overtaken(h cosched.Host, name string) cosched.Host {
 	mkdir := h.Mkdir
 	h.Mkdir = func(path string) error {
@@ -84,14 +87,14 @@ func Overtaken(h cosched.Host, name string) cosched.Host {
 	return h
 }
 
-// At is a machine that was made in a directory before, as root sees it.
+// At returns a machine that was made in a directory before, as root sees it.
 func At(dir string) cosched.Host {
 	return cosched.Host{
 		Cgroup: filepath.Join(dir, "sys/fs/cgroup"), Sys: filepath.Join(dir, "sys"), Proc: filepath.Join(dir, "proc"), Root: true,
 		Etc: filepath.Join(dir, "etc"), Run: filepath.Join(dir, "run"),
 		Writable: func(string) bool { return true },
 		Mkdir:    func(path string) error { return os.Mkdir(path, 0o755) },
-		// A directory of the kernel's can be removed with its files.
+		// A directory of cgroupfs can be removed although it has files.
 		Rmdir: func(path string) error {
 			entries, err := os.ReadDir(path)
 			if err != nil {
@@ -106,7 +109,7 @@ func At(dir string) cosched.Host {
 	}
 }
 
-// Append adds text to a file, which it makes if need be.
+// Append adds text to a file, which is made if it is not there.
 func Append(t testing.TB, file, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -121,7 +124,7 @@ func Append(t testing.TB, file, text string) {
 	}
 }
 
-// Replace makes a file hold something else.
+// Replace replaces the content of a file.
 func Replace(t testing.TB, file, text string) {
 	t.Helper()
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
@@ -129,7 +132,7 @@ func Replace(t testing.TB, file, text string) {
 	}
 }
 
-// Remove removes a cgroup with all below it.
+// Remove removes a cgroup with everything below it.
 func Remove(t testing.TB, dir string) {
 	t.Helper()
 	if err := os.RemoveAll(dir); err != nil {

@@ -11,8 +11,9 @@ import (
 	"cosched.io/cosched"
 )
 
-// Large is a machine with many clusters, whose figures Step changes. Its cgroups are
-// plain files, so what the kernel does to make their text is not in the time to read them.
+// Large is a machine with many clusters, whose figures are changed by Step. Its cgroups are
+// plain files, so the time to read them does not include the kernel's work to make their
+// text.
 type Large struct {
 	cosched.Host
 	clusters, cpus, share int
@@ -61,8 +62,8 @@ func (l *Large) dir(i int) string {
 
 func (l *Large) home(i int) int { return i % (l.cpus / l.share) }
 
-// Step lets a second pass: each cluster has load on the CPUs of its home, and on one
-// other.
+// Step lets a second pass: each cluster has load on the CPUs of its home and, unless chance
+// picks its own domain, on one CPU of another domain.
 func (l *Large) Step(t testing.TB) {
 	t.Helper()
 	l.round++
@@ -111,13 +112,14 @@ func (l *Large) Step(t testing.TB) {
 		l.idle[cpu] += 100 - busy
 		fmt.Fprintf(&stat, "cpu%d %d 0 0 %d 0 0 0 0 0 0\n", cpu, l.busy[cpu], l.idle[cpu])
 	}
-	// Of a server with many interrupts.
+	// As on a server with many interrupts.
 	fmt.Fprintf(&stat, "intr 1%s\n", strings.Repeat(" 0", 2000))
 	l.write(t, filepath.Join(l.Proc, "stat"), stat.String())
 }
 
-// write changes a file in place, as those of cgroupfs do: readers keep it open. The new
-// text is padded to at least the length of the old, so that none reads half of each.
+// write changes a file in place, as files of cgroupfs change while readers keep them open.
+// The new text is padded to at least the length of the old one, so that no reader gets a
+// part of each.
 func (l *Large) write(t testing.TB, file, text string) {
 	t.Helper()
 	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o644)

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Patience is how long a test waits for what must come at once.
+// Patience is how long a test waits for something that should come at once.
 const Patience = 30 * time.Second
 
-// Log is what a service logs in a test, and waits for what it does.
+// Log collects what a service logs in a test, and waits for what the service does.
 type Log struct {
 	T       testing.TB
-	Without []string // directories that lines are to be without
+	Without []string // directories that are cut out of the lines
 
 	mu    sync.Mutex
 	lines []string
@@ -30,21 +30,21 @@ func (l *Log) Add(line string) {
 	l.lines = append(l.lines, line)
 }
 
-// Lines are those since the beginning, or Forget.
+// Lines returns the lines since the beginning, or since Forget.
 func (l *Log) Lines() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.lines)
 }
 
-// Forget begins anew.
+// Forget drops all lines so far.
 func (l *Log) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lines = nil
 }
 
-// Count is how many lines have a text.
+// Count returns how many lines contain a text.
 func (l *Log) Count(text string) (n int) {
 	for _, line := range l.Lines() {
 		if strings.Contains(line, text) {
@@ -54,13 +54,13 @@ func (l *Log) Count(text string) (n int) {
 	return n
 }
 
-// Logged waits for a line with a text.
+// Logged waits for a line that contains a text.
 func (l *Log) Logged(text string) {
 	l.T.Helper()
 	l.Wait("log: "+text, func() bool { return l.Count(text) > 0 })
 }
 
-// Wait waits for a state.
+// Wait waits until ok returns true.
 func (l *Log) Wait(what string, ok func() bool) {
 	l.T.Helper()
 	for end := time.Now().Add(Patience); !ok(); time.Sleep(time.Millisecond) {

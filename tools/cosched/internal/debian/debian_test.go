@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// fakes puts programs on the PATH that do what the real ones do, but for the downloading.
+// fakes puts programs on the PATH that stand for the real ones, and that download nothing.
 func fakes(t *testing.T, mmdebstrap string) (cache string) {
 	t.Helper()
 	bin := t.TempDir()
@@ -30,9 +30,11 @@ func fakes(t *testing.T, mmdebstrap string) (cache string) {
 	return cache
 }
 
-// An image is made once, from the mirror of this machine, and one that nobody uses is removed.
+// An image is made once, from the mirror of this machine, and an image that is not used any
+// more is removed.
 func TestImage(t *testing.T) {
-	// As root mmdebstrap makes the archive, else it also opens a user namespace.
+	// As root, mmdebstrap makes the archive only; otherwise it is also called to open a
+	// user namespace.
 	cache := fakes(t, `[ "$1" != --unshare-helper ] || { shift; exec "$@"; }
 echo "$@" >>"$COSCHED_CACHE/calls"`)
 	old := filepath.Join(cache, "debian", "trixie-0.ext4")

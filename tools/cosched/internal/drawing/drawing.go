@@ -1,4 +1,4 @@
-// Package drawing is what the plots of the lab and of the cosched command have in common.
+// Package drawing has what the plots of the lab and of the cosched command have in common.
 package drawing
 
 import (
@@ -13,14 +13,15 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Palette is colours that people with any kind of colour vision tell apart: Okabe and Ito, 2008.
+// Palette has colours that people with any kind of colour vision can tell apart: Okabe and
+// Ito, 2008.
 var Palette = []color.Color{
 	color.RGBA{0x00, 0x72, 0xb2, 0xff}, color.RGBA{0xe6, 0x9f, 0x00, 0xff}, color.RGBA{0x00, 0x9e, 0x73, 0xff},
 	color.RGBA{0xcc, 0x79, 0xa7, 0xff}, color.RGBA{0x56, 0xb4, 0xe9, 0xff}, color.RGBA{0xd5, 0x5e, 0x00, 0xff},
 }
 
-// Save writes plots one below the other into a file, whose extension says in which
-// format: .png or .svg.
+// Save writes plots, one below the other, into a file. Its extension says the format: .png
+// or .svg.
 func Save(plots [][]*plot.Plot, width, height vg.Length, file string) error {
 	format := strings.TrimPrefix(filepath.Ext(file), ".")
 	c, err := draw.NewFormattedCanvas(width, height, format)

@@ -17,17 +17,18 @@ import (
 	"time"
 )
 
-// contrib is a program of Debian that a series in contrib/ changes.
+// contrib is a program of Debian that is changed by a series in contrib/.
 type contrib struct {
 	name     string // of the source package, and in contrib/
 	upstream string // the version that the series is for
-	tarOnly  bool   // of upstream's source, not Debian's
+	tarOnly  bool   // use upstream's source, without Debian's patches
 	needs    []string
-	script   string         // builds /tree in /build and puts what a guest gets under /out
-	step     *regexp.Regexp // see progress
+	script   string         // builds /tree in /build and puts the files for a guest under /out
+	step     *regexp.Regexp // see type progress
 }
 
-// contribSuite is the Debian release whose programs they are, and in which they are built.
+// contribSuite is the Debian release that the programs come from, and in which they are
+// built.
 const contribSuite = "trixie"
 
 var (
@@ -41,14 +42,15 @@ var (
 			"gcc", "libc6-dev", "ccache", "meson", "ninja-build", "gperf", "pkgconf", "python3-jinja2",
 			"libcap-dev", "libmount-dev", "libblkid-dev", "libcrypt-dev", "libpam0g-dev", "libseccomp-dev",
 		}, systemdScript, ninjaStep},
-		// The mirror can lack what Debian adds to upstream's source, which the build does not need.
+		// The mirror may lack what Debian adds to upstream's source, which the build does
+		// not need.
 		{"crun", "1.21", true, []string{
 			"gcc", "libc6-dev", "ccache", "make", "pkgconf", "python3", "libyajl-dev", "libcap-dev", "libseccomp-dev", "libsystemd-dev",
 		}, crunScript, makeStep},
 	}
 )
 
-// Contribs are the names of what BuildContrib can build.
+// Contribs returns the names of the programs that BuildContrib can build.
 func Contribs() (names []string) {
 	for _, c := range contribs {
 		names = append(names, c.name)
@@ -59,10 +61,10 @@ func Contribs() (names []string) {
 // Contrib is a changed program of Debian that has been built.
 type Contrib struct {
 	Version string // of the source package
-	Root    string // has its files, by their paths in a guest
+	Root    string // has the program's files, by their paths in a guest
 }
 
-// Files are the paths below Root.
+// Files returns the paths of the files below Root, as a guest has them.
 func (c *Contrib) Files() (paths []string, err error) {
 	err = filepath.WalkDir(c.Root, func(path string, e fs.DirEntry, err error) error {
 		if err == nil && e.Type().IsRegular() {
@@ -73,9 +75,10 @@ func (c *Contrib) Files() (paths []string, err error) {
 	return paths, err
 }
 
-// BuildContrib makes a program of Debian with the series in contrib/NAME, or finds it in
-// the cache. Source and build dependencies are those that the mirror has, the program is
-// built in a Debian made for it by mmdebstrap, and nothing of it is installed here.
+// BuildContrib builds a program of Debian with the series in contrib/NAME, or finds it in
+// the cache. The source and the build dependencies are those of the mirror. The program is
+// built in a Debian that mmdebstrap makes for it, and nothing of that is installed on this
+// machine.
 func BuildContrib(ctx context.Context, name string, o Options) (*Contrib, error) {
 	b, err := newContribBuilder(name, o)
 	if err != nil {
@@ -107,7 +110,7 @@ type contribBuilder struct {
 	*builder
 	contrib
 	patches []string
-	key     string // of the series and how it is built
+	key     string // of the series and of the way it is built
 }
 
 func newContribBuilder(name string, o Options) (*contribBuilder, error) {
@@ -143,11 +146,12 @@ func newContribBuilder(name string, o Options) (*contribBuilder, error) {
 	return b, nil
 }
 
-// sourceAge is after how long the mirror is asked again whether it has a newer source.
+// sourceAge is the time after which the mirror is asked again whether it has a newer
+// source.
 const sourceAge = 7 * 24 * time.Hour
 
-// source unpacks the newest source package, with Debian's own patches unless they are not
-// wanted.
+// source unpacks the newest source package, with Debian's own patches unless tarOnly is
+// set.
 func (b *contribBuilder) source(ctx context.Context) (source, error) {
 	stamp := filepath.Join(b.base, "fetched")
 	if age := time.Now().UnixNano() - modTime(stamp); age > int64(sourceAge) {
@@ -191,7 +195,7 @@ func (b *contribBuilder) source(ctx context.Context) (source, error) {
 	}
 	defer os.RemoveAll(tmp)
 	to := filepath.Join(tmp, "src")
-	// apt has checked the signature of what it fetched.
+	// apt has checked the signature of what it downloaded.
 	cmd := exec.CommandContext(ctx, "dpkg-source", "--no-check", "-x", file, to)
 	if b.tarOnly {
 		if err := os.Mkdir(to, 0o755); err != nil {
@@ -209,7 +213,7 @@ func (b *contribBuilder) source(ctx context.Context) (source, error) {
 var sourceSuffix = regexp.MustCompile(`(\.dsc|\.orig\.tar\.\w+)$`)
 
 // compile runs the script in a Debian with the build dependencies, which is thrown away
-// afterwards. What the compiler made of each file is kept.
+// afterwards. The compiler's output for each file is kept by ccache.
 func (b *contribBuilder) compile(ctx context.Context, t *tree, dir string) error {
 	mirror, err := Mirror(ctx)
 	if err != nil {

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// contribClone makes a repository with a series of one patch for systemd, a cache with a
-// source of a version as if just fetched, and a mmdebstrap that "builds" one file.
+// contribClone makes a repository with a series of one patch for systemd, a cache that has
+// the source of a version as if it was just downloaded, and a mmdebstrap that "builds" one
+// file.
 func contribClone(t *testing.T, version string) (o Options, cache string) {
 	t.Helper()
 	root, cache, bin := t.TempDir(), t.TempDir(), t.TempDir()
@@ -41,8 +42,8 @@ done`,
 	return Options{Root: root, Out: io.Discard}, cache
 }
 
-// A program is built once of the patched source, again after a change of the series, and
-// the mirror is asked for a newer source after a week.
+// A program is built once from the patched source, and again after a change of the series.
+// The mirror is asked for a newer source after a week.
 func TestContrib(t *testing.T) {
 	o, cache := contribClone(t, "257.99-1")
 	calls := func(of string) int {
@@ -85,7 +86,7 @@ func TestContrib(t *testing.T) {
 	}
 }
 
-// Where Debian's source moved, the error names what has to be brought to it.
+// If Debian's source moved, the error names the patch that has to be brought to it.
 func TestContribDoesNotApply(t *testing.T) {
 	o, cache := contribClone(t, "257.99-1")
 	write(t, filepath.Join(cache, "systemd-257/pristine-257.99-1/src/unit.c"), "first\nmoved\nthird\n")
@@ -108,7 +109,8 @@ func TestContribDoesNotApply(t *testing.T) {
 	}
 }
 
-// A build that fails leaves nothing that looks built, and says what was said.
+// A build that fails leaves nothing that looks like a finished build, and the error has its
+// messages.
 func TestContribFails(t *testing.T) {
 	o, cache := contribClone(t, "257.99-1")
 	bin, _, _ := strings.Cut(os.Getenv("PATH"), ":")

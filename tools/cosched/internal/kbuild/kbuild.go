@@ -1,22 +1,22 @@
-// Package kbuild turns a Linux source package, the overlay and the patch
-// series of this repository into bootable kernels, and does no more work than
-// the change since the last time needs.
+// Package kbuild turns a Linux source package, the overlay and the patch series of this
+// repository into bootable kernels, and does no more work than the changes since the last
+// time need.
 //
-// What lies in the cache, per base (6.12):
+// The cache has, for each base (here 6.12):
 //
 //	linux-6.12/pristine-<version>/  the unpacked source package, never written to again
 //	linux-6.12/tree/                hard links to it, with overlay and patches on top
 //	linux-6.12/build-<variant>/     the build directory (O=) of each variant
 //	linux-6.12/kernels/             the last kernels built, each by a hash of all that went into it
 //
-// The patched tree is never half-way: patches are applied to copies of the
-// files that they touch, in a staging directory, and only when all of them
-// apply is what differs moved into the tree. A file whose content stays the
-// same keeps its time stamp, so make rebuilds only what a change concerns.
+// The patched tree is never in a half-patched state. Patches are applied to copies of the
+// files that they touch, in a staging directory. Only when all of them apply are the files
+// that differ moved into the tree. A file whose content stays the same keeps its time
+// stamp, so make rebuilds only what a change concerns.
 //
-// Clones that share a cache share all of it: a fresh clone starts from what the
-// last one built. A kernel that was handed out stays as it is, whatever another
-// clone builds meanwhile.
+// Clones that share a cache share all of it: a fresh clone starts from what the last clone
+// built. A kernel that was handed out stays as it is, whatever another clone builds
+// meanwhile.
 package kbuild
 
 import (
@@ -44,7 +44,8 @@ import (
 // defaultBase is the Linux version that a build uses unless told otherwise.
 const defaultBase = "6.12"
 
-// BaseEnv names another version, for all that a command and the programs that it runs build.
+// BaseEnv is the environment variable that names another version, for everything that a
+// command and the programs that it runs build.
 const BaseEnv = "COSCHED_BASE"
 
 // Base returns the Linux version that a build uses unless Options say otherwise.
@@ -59,8 +60,8 @@ func Base() string {
 type Variant struct {
 	Name      string
 	About     string
-	Patched   bool     // with overlay and patches, or the unmodified source
-	Fragments []string // files in configs/, later ones win
+	Patched   bool     // whether it has the overlay and the patches, or is the unmodified source
+	Fragments []string // files in configs/; later files override earlier ones
 }
 
 // Variants lists what Build can build, the usual one first.
@@ -79,7 +80,7 @@ var Variants = []Variant{
 		[]string{"base.config", "kunit.config", "cosched.config", "kunit-cosched.config", "large.config"}},
 }
 
-// FindVariant looks a variant up by name.
+// FindVariant looks up a variant by name.
 func FindVariant(name string) (Variant, error) {
 	var names []string
 	for _, v := range Variants {
@@ -93,7 +94,7 @@ func FindVariant(name string) (Variant, error) {
 
 // Options says what to build and where to report.
 type Options struct {
-	Root    string    // the repository; found from the working directory when empty
+	Root    string    // the repository; searched from the working directory upwards when empty
 	Base    string    // Base() when empty
 	Variant string    // "test" when empty
 	Out     io.Writer // progress and messages; os.Stderr when nil
@@ -107,13 +108,13 @@ type Kernel struct {
 	Image     string // bzImage
 	VMLinux   string
 	Config    string // its .config
-	CPUs      int    // that it is configured for
-	SourceDir string // the source tree that it was built from; a patched one is what the last build made of it
-	BuildDir  string // its O= directory, likewise
+	CPUs      int    // the number of CPUs that it is configured for
+	SourceDir string // the source tree that it was built from; a patched tree may have changed in later builds
+	BuildDir  string // its O= directory, which may have changed too
 }
 
-// Build makes the kernel, or finds it in the cache when nothing that goes into
-// it has changed.
+// Build builds the kernel, or finds it in the cache if nothing that goes into it has
+// changed.
 func Build(ctx context.Context, o Options) (*Kernel, error) {
 	b, err := newBuilder(o)
 	if err != nil {
@@ -178,8 +179,8 @@ func Build(ctx context.Context, o Options) (*Kernel, error) {
 
 var configuredCPUs = regexp.MustCompile(`(?m)^CONFIG_NR_CPUS=(\d+)$`)
 
-// readCPUs finds out for how many CPUs the kernel is configured: in its configuration, as
-// any fragment may say so.
+// readCPUs finds out how many CPUs the kernel is configured for. It reads the configuration
+// itself, because any fragment may set that.
 func (k *Kernel) readCPUs() error {
 	text, err := os.ReadFile(k.Config)
 	if err != nil {
@@ -193,11 +194,12 @@ func (k *Kernel) readCPUs() error {
 	return err
 }
 
-// kernelsKept is how many kernels stay in the cache: a day's work on four
-// variants, at 30 MB each.
+// kernelsKept is how many kernels stay in the cache: a day's work on four variants, at 30
+// MB each.
 const kernelsKept = 24
 
-// keep copies what was built to dir, and throws away what has not been used for longest.
+// keep copies what was built to dir, and removes the kernels that have not been used for
+// longest.
 func (b *builder) keep(k *Kernel, dir string) error {
 	all := filepath.Dir(dir)
 	if err := os.MkdirAll(all, 0o755); err != nil {
@@ -243,7 +245,7 @@ func (b *builder) keep(k *Kernel, dir string) error {
 	return nil
 }
 
-// Source returns the directory of the unmodified source, which it unpacks if need be.
+// Source returns the directory of the unmodified source, which is unpacked first if needed.
 func Source(ctx context.Context, o Options) (string, error) {
 	b, err := newBuilder(o)
 	if err != nil {
@@ -268,8 +270,8 @@ func Prepare(ctx context.Context, o Options) (string, error) {
 	return src.dir, nil
 }
 
-// Shadow makes the patched source in the empty directory dir, for reading only. It
-// waits for no build.
+// Shadow makes the patched source, for reading only, in the empty directory dir. It does
+// not wait for any build.
 func Shadow(ctx context.Context, o Options, dir string) error {
 	b, err := newBuilder(o)
 	if err != nil {
@@ -290,7 +292,7 @@ func Shadow(ctx context.Context, o Options, dir string) error {
 	return t.shadow(dir, want)
 }
 
-// CacheDir is where everything that can be made again is kept.
+// CacheDir returns the directory for everything that can be made again.
 func CacheDir() (string, error) {
 	if d := os.Getenv("COSCHED_CACHE"); d != "" {
 		return filepath.Abs(d)
@@ -305,7 +307,7 @@ func CacheDir() (string, error) {
 	return filepath.Join(home, ".cache", "cosched"), nil
 }
 
-// FindRoot finds the repository from the working directory upwards.
+// FindRoot finds the repository, searching from the working directory upwards.
 func FindRoot() (string, error) {
 	if d := os.Getenv("COSCHED_ROOT"); d != "" {
 		return filepath.Abs(d)
@@ -361,9 +363,9 @@ func newBuilder(o Options) (*builder, error) {
 	return b, os.MkdirAll(b.base, 0o755)
 }
 
-// lock takes the lock called name, syscall.LOCK_EX or LOCK_SH, waiting for others to
-// let go of it. Locks are what keeps two builds that share a cache apart: a tree
-// does not change while it is built, and a build directory has one builder.
+// lock takes the lock called name, with syscall.LOCK_EX or LOCK_SH, and waits for others to
+// release it. Locks keep builds that share a cache apart: a tree does not change while it
+// is built, and a build directory has one builder at a time.
 func (b *builder) lock(ctx context.Context, name string, how int) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(b.base, name+".lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -397,8 +399,8 @@ func (b *builder) relock(ctx context.Context, f *os.File, how int) error {
 	}
 }
 
-// prepare unpacks the source and brings the patched tree up to date. It returns the
-// tree to build, which stays as it is until unlock.
+// prepare unpacks the source and brings the patched tree up to date. It returns the tree to
+// build, which does not change until unlock is called.
 func (b *builder) prepare(ctx context.Context) (src source, unlock func(), err error) {
 	if src, err = b.unpack(ctx); err != nil {
 		return src, nil, err
@@ -411,8 +413,8 @@ func (b *builder) prepare(ctx context.Context) (src source, unlock func(), err e
 	return src, unlock, err
 }
 
-// patch says what the patched tree will be, and waits for nobody: whoever finds
-// what was built from it in the cache does not need the tree.
+// patch finds out what the patched tree will be, and takes no lock: if a build of that tree
+// is in the cache, the tree itself is not needed.
 func (b *builder) patch(ctx context.Context, src source) (source, *tree, error) {
 	t, err := b.tree(src)
 	if err != nil {
@@ -430,13 +432,15 @@ func (b *builder) patch(ctx context.Context, src source) (source, *tree, error) 
 	return src, t, nil
 }
 
-// update makes the tree what patch said. It stays that until unlock.
+// update makes the tree what patch found out. The tree does not change until unlock is
+// called.
 func (b *builder) update(ctx context.Context, t *tree) (unlock func(), err error) {
 	lock, err := b.lock(ctx, filepath.Base(t.dir), syscall.LOCK_SH)
 	if err != nil {
 		return nil, err
 	}
-	// Another may get the lock between the two.
+	// Another process may get the lock between the change to LOCK_EX and the change back to
+	// LOCK_SH.
 	for err == nil && !t.current(t.wanted) {
 		if err = b.relock(ctx, lock, syscall.LOCK_EX); err == nil {
 			if err = t.update(ctx, t.wanted); err == nil {
@@ -451,7 +455,7 @@ func (b *builder) update(ctx context.Context, t *tree) (unlock func(), err error
 	return func() { lock.Close() }, nil
 }
 
-// tree is the patched tree of this clone, as it should be.
+// tree returns the patched tree of this clone, as it should be.
 func (b *builder) tree(src source) (*tree, error) {
 	t := &tree{pristine: src, dir: filepath.Join(b.base, "tree"), root: b.opt.Root, product: "Linux", base: b.opt.Base}
 	var err error
@@ -467,20 +471,20 @@ type source struct {
 	dir     string
 	version string
 	hash    string
-	overlay []string // files that are ours alone
+	overlay []string // files that are only in the overlay
 	patched []string // files of the kernel that the series changes
 }
 
 // stamp records what a build was made from.
 type stamp struct {
-	Inputs string // empty while it is being made
-	Steps  int    // how many the last full build took, to show how far this one is
+	Inputs string // empty while the build is not complete
+	Steps  int    // how many steps the last full build took, to show how far this one is
 }
 
 func readStamp(path string) stamp {
 	var s stamp
 	if data, err := os.ReadFile(path); err == nil {
-		// An unreadable stamp only means building again.
+		// An unreadable stamp only means that the build is done again.
 		_ = json.Unmarshal(data, &s)
 	}
 	return s
@@ -496,12 +500,12 @@ func (s stamp) write(path string) error {
 
 // job is one configuration to build out of tree.
 type job struct {
-	name    string           // also of its build directory
+	name    string           // also that of its build directory
 	frag    string           // configuration on top of allnoconfig
-	must    string           // the part of it that has to be accepted
+	must    string           // the part of frag that Kconfig has to accept
 	arch    string           // ARCH=
 	targets []string         // what to make, and variables for make
-	quiet   bool             // the caller looks at the warnings in the log
+	quiet   bool             // the caller looks at the warnings in the log itself
 	fresh   func(dir string) // if set, called before anything is built
 }
 
@@ -509,8 +513,8 @@ func (b *builder) buildDir(name string) string {
 	return filepath.Join(b.base, "build-"+name)
 }
 
-// compile does a job, unless its build directory holds it already. The directory
-// stays as it is until the caller calls done.
+// compile does a job, unless its build directory has the result already. The directory does
+// not change until the caller calls done.
 func (b *builder) compile(ctx context.Context, j job, src source) (done func(), err error) {
 	dir := b.buildDir(j.name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -533,7 +537,7 @@ func (b *builder) compile(ctx context.Context, j job, src source) (done func(), 
 		fmt.Fprintf(b.out, "kernel: Linux %s %s is up to date\n", src.version, j.name)
 		return done, nil
 	}
-	// An interrupted build leaves no stamp of a complete one.
+	// An interrupted build must not leave the stamp of a complete one.
 	if err := (stamp{Steps: old.Steps}).write(stampFile); err != nil {
 		return nil, err
 	}
@@ -553,7 +557,7 @@ func (b *builder) compile(ctx context.Context, j job, src source) (done func(), 
 	return done, stamp{Inputs: inputs, Steps: max(n, old.Steps)}.write(stampFile)
 }
 
-// inputs is everything that the outcome of a job depends on.
+// inputs returns a hash of everything that the outcome of a job depends on.
 func (b *builder) inputs(ctx context.Context, j job, src source) string {
 	return hashOf(src.version, src.hash, j.frag, j.must, j.arch, strings.Join(j.targets, " "), compilerVersion(ctx))
 }
@@ -561,7 +565,8 @@ func (b *builder) inputs(ctx context.Context, j job, src source) string {
 // fragments joins configuration fragments.
 func (b *builder) fragments(names ...string) (string, error) {
 	var all strings.Builder
-	// What is called otherwise in other bases goes with what all have.
+	// Options whose names differ between bases are in a fragment for each base, which goes
+	// with the one that all bases have.
 	if i := slices.Index(names, "base.config"); i >= 0 {
 		names = slices.Insert(slices.Clone(names), i+1, "linux-"+b.opt.Base+".config")
 	}
@@ -576,8 +581,8 @@ func (b *builder) fragments(names ...string) (string, error) {
 	return all.String(), nil
 }
 
-// configure writes .config, and complains about what Kconfig did not accept:
-// a symbol that a point release renamed would otherwise be lost in silence.
+// configure writes .config, and fails if Kconfig did not accept a setting: otherwise a
+// symbol that a point release renamed would be lost silently.
 func (b *builder) configure(ctx context.Context, j job, src source) error {
 	dir := b.buildDir(j.name)
 	file := filepath.Join(dir, "cosched.fragment")
@@ -632,8 +637,8 @@ func parseConfig(text string) config {
 	return c
 }
 
-// command is make on a kernel tree with everything fixed that would make two
-// builds of the same source differ.
+// command returns a make command for a kernel tree, with everything fixed that would make
+// two builds of the same source differ.
 func (b *builder) command(ctx context.Context, j job, src source, args ...string) *exec.Cmd {
 	cc := "gcc"
 	if _, err := exec.LookPath("ccache"); err == nil {
@@ -645,12 +650,13 @@ func (b *builder) command(ctx context.Context, j job, src source, args ...string
 	}, args...)...)
 	cmd.Env = append(os.Environ(),
 		"LC_ALL=C",
-		// make's own variables of a `make kernel` that runs us are not for this make.
+		// The variables of a `make kernel` that runs this program are not for this make.
 		"MAKEFLAGS=", "MAKELEVEL=", "MFLAGS=",
 		"KBUILD_BUILD_TIMESTAMP=1970-01-01", "KBUILD_BUILD_USER=cosched",
 		"KBUILD_BUILD_HOST=cosched", "KBUILD_BUILD_VERSION=1",
 		"CCACHE_DIR="+filepath.Join(b.cache, "ccache"),
-		// Variants and clones share objects: paths below the cache are hashed as relative ones.
+		// Variants and clones share objects: ccache hashes paths below the cache as
+		// relative ones.
 		"CCACHE_BASEDIR="+b.base, "CCACHE_NOHASHDIR=1", "CCACHE_MAXSIZE=4G",
 		"CCACHE_SLOPPINESS=time_macros",
 	)
@@ -658,15 +664,15 @@ func (b *builder) command(ctx context.Context, j job, src source, args ...string
 	return cmd
 }
 
-// killGroup makes the end of a context end make's children too.
+// killGroup makes the end of a context end the children of the command too.
 func killGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 }
 
-// make builds a job's targets, shows progress, and keeps the whole log. It returns
-// how many steps there were.
+// make builds a job's targets, shows progress, and keeps the whole log. It returns the
+// number of steps.
 func (b *builder) make(ctx context.Context, j job, src source, expect int) (int, error) {
 	logFile := filepath.Join(b.buildDir(j.name), "cosched-build.log")
 	log, err := os.Create(logFile)
@@ -694,7 +700,7 @@ func (b *builder) make(ctx context.Context, j job, src source, expect int) (int,
 	return p.steps(), nil
 }
 
-// compilerVersion is part of what a build depends on.
+// compilerVersion returns the compiler's version, which is part of what a build depends on.
 func compilerVersion(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, "gcc", "-dumpfullversion").Output()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Matrix lists the configurations that our files and every file that we patch must
-// compile in without warnings: one for each file in configs/matrix.
+// Matrix lists the configurations in which the overlay's files and every patched file must
+// compile without warnings: one for each file in configs/matrix.
 func Matrix(root string) ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(root, "configs", "matrix", "*.config"))
 	if err != nil {
@@ -24,12 +24,12 @@ func Matrix(root string) ([]string, error) {
 	return names, nil
 }
 
-// matrixTargets compile what the series and the overlay touch, and nothing that
-// only a bootable kernel needs.
+// matrixTargets compile what the series and the overlay change, and nothing that only a
+// bootable kernel needs.
 var matrixTargets = []string{"W=1", "prepare", "kernel/sched/", "kernel/cgroup/"}
 
-// CheckMatrix compiles one configuration of the matrix. Warnings of W=1 in our own
-// files, or new ones in a patched file, are an error.
+// CheckMatrix compiles one configuration of the matrix. It is an error if W=1 gives
+// warnings in the overlay's files, or new warnings in a patched file.
 func CheckMatrix(ctx context.Context, o Options, name string) error {
 	fragments := []string{"base.config", "kunit.config", "cosched.config", "kunit-cosched.config", "matrix/" + name + ".config"}
 	j := job{name: "matrix-" + name, arch: "x86_64", targets: matrixTargets}
@@ -40,13 +40,14 @@ func CheckMatrix(ctx context.Context, o Options, name string) error {
 	return checkWarnings(ctx, o, j, fragments)
 }
 
-// CheckCompiles compiles kernel/sched and kernel/cgroup of the test kernel, as CheckMatrix does.
+// CheckCompiles compiles kernel/sched and kernel/cgroup of the test kernel, with the same
+// checks as CheckMatrix.
 func CheckCompiles(ctx context.Context, o Options) error {
 	j := job{name: "compiles", arch: "x86_64", targets: matrixTargets}
 	return checkWarnings(ctx, o, j, []string{"base.config", "kunit.config", "cosched.config", "kunit-cosched.config"})
 }
 
-// CheckSparse runs sparse over kernel/sched and kernel/cgroup of the test kernel.
+// CheckSparse runs sparse on kernel/sched and kernel/cgroup of the test kernel.
 func CheckSparse(ctx context.Context, o Options) error {
 	j := job{name: "sparse", arch: "x86_64", targets: []string{"C=2", "prepare", "kernel/sched/", "kernel/cgroup/"}}
 	return checkWarnings(ctx, o, j, []string{"base.config", "kunit.config", "cosched.config", "kunit-cosched.config"})
@@ -60,7 +61,7 @@ func checkWarnings(ctx context.Context, o Options, j job, fragments []string) er
 	if j.frag, err = b.fragments(fragments...); err != nil {
 		return err
 	}
-	// Settings of base.config that the last fragment makes impossible may get lost.
+	// Settings of base.config may get lost if the last fragment makes them impossible.
 	if j.must, err = b.fragments(fragments[len(fragments)-1]); err != nil {
 		return err
 	}
@@ -88,7 +89,8 @@ func checkWarnings(ctx context.Context, o Options, j job, fragments []string) er
 		}
 	}
 	if len(suspects) > 0 {
-		// The unmodified source warns too, here and there. What it says is not ours.
+		// The unmodified source gives warnings here and there too. Those are not caused by
+		// the series.
 		theirs, err := b.plainWarnings(ctx, j)
 		if err != nil {
 			return err
@@ -106,7 +108,7 @@ func checkWarnings(ctx context.Context, o Options, j job, fragments []string) er
 	return nil
 }
 
-// plainWarnings does a job on the unmodified source.
+// plainWarnings does a job on the unmodified source, and returns the warnings.
 func (b *builder) plainWarnings(ctx context.Context, j job) ([]warning, error) {
 	src, err := b.unpack(ctx)
 	if err != nil {
@@ -130,7 +132,7 @@ func withoutCosched(frag string) string {
 // warning is one message of the compiler or of sparse.
 type warning struct {
 	file string // relative to the source tree
-	what string // without line numbers, which patches move
+	what string // the message without line numbers, which patches move
 	text string
 }
 
@@ -138,11 +140,12 @@ func (w warning) same(o warning) bool { return w.file == o.file && w.what == o.w
 
 var warningLine = regexp.MustCompile(`^(\S+?):\d+(?::\d+)?: ((?:warning|error): .*)$`)
 
-// warningsOf does a job and returns the warnings in its log, those of an earlier
-// run if nothing has changed since.
+// warningsOf does a job and returns the warnings in its log. If nothing has changed since
+// an earlier run, these are the warnings of that run.
 func (b *builder) warningsOf(ctx context.Context, j job, src source) ([]warning, error) {
-	// make does not repeat the warnings of an object that need not be compiled again,
-	// so all are; ccache, which does repeat them, makes that cheap.
+	// make does not repeat the warnings of an object that need not be compiled again, so
+	// all objects are removed and compiled again. ccache, which does repeat warnings, makes
+	// that cheap.
 	j.fresh = func(dir string) {
 		for _, d := range []string{"kernel/sched", "kernel/cgroup"} {
 			objects, _ := filepath.Glob(filepath.Join(dir, d, "*.o"))
@@ -173,7 +176,7 @@ func parseWarnings(log, dir string) []warning {
 			continue
 		}
 		file := filepath.Clean(m[1])
-		// A name that is relative is so to the build directory, which holds no source.
+		// A relative name is relative to the build directory, which has no source.
 		for {
 			rest, ok := strings.CutPrefix(file, "../")
 			if !ok {

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// progress watches make's output and tells how far it is: on a terminal on one
-// line that is rewritten, elsewhere with a line every 20 seconds.
+// progress watches make's output and shows how far it is: on a terminal on one line that is
+// rewritten, otherwise with a new line every 20 seconds.
 type progress struct {
 	out    io.Writer
 	log    io.Writer
 	name   string
 	expect int            // steps of the last full build; 0 when unknown
-	step   *regexp.Regexp // a line that tells of a step; what it works on is the last group
+	step   *regexp.Regexp // matches the line of a step; its last group is what the step works on
 	tty    bool
 	start  time.Time
 
@@ -93,7 +93,7 @@ func (p *progress) line() string {
 	return fmt.Sprintf("%s: %d steps%s, %d:%02d  %s", p.name, p.n, of, int(t.Minutes()), int(t.Seconds())%60, p.what)
 }
 
-// makeStep is a step of the kernel's make.
+// makeStep matches the line of a step of the kernel's make.
 var makeStep = regexp.MustCompile(`^  [A-Z]{2,10} +(?:\[M\] +)?(\S+)`)
 
 // Write takes make's standard output.

@@ -17,25 +17,28 @@ import (
 	"time"
 )
 
-// qemuSourceEnv names the .dsc file of a source package to use instead of the mirror's.
+// qemuSourceEnv is the environment variable that names the .dsc file of a source package to
+// use instead of the mirror's.
 const qemuSourceEnv = "COSCHED_QEMU_SOURCE"
 
-// The QEMU that the series in patches/qemu-10.0 is for, and the Debian release that has it.
+// The version of QEMU that the series in patches/qemu-10.0 is for, and the Debian release
+// that has it.
 const (
 	qemuBase  = "10.0"
 	qemuSuite = "trixie"
 )
 
-// The parts of QEMU that a guest here needs; everything else stays out.
+// qemuConfigure enables the parts of QEMU that a guest here needs; everything else is left
+// out.
 var qemuConfigure = []string{
 	"--python=/usr/bin/python3", "--cc=ccache gcc",
 	"--target-list=x86_64-softmmu", "--without-default-features",
 	"--enable-system", "--enable-tcg", "--enable-plugins", "--enable-fdt=system",
-	// Debian builds firmware as packages of their own.
+	// Debian has the firmware in separate packages.
 	"--disable-install-blobs",
 }
 
-// firmwareDirs is where Debian's and Ubuntu's packages put it.
+// firmwareDirs is where packages of Debian and Ubuntu put firmware.
 var firmwareDirs = []string{"/usr/share/qemu", "/usr/share/seabios"}
 
 // QEMU is a QEMU that has been built.
@@ -46,8 +49,8 @@ type QEMU struct {
 	Firmware  []string // directories, for -L
 }
 
-// FindQEMU returns the QEMU that BuildQEMU last built from this clone's series, if it
-// is still in the cache.
+// FindQEMU returns the QEMU that BuildQEMU built from this clone's series, if it is still
+// in the cache.
 func FindQEMU(o Options) (*QEMU, error) {
 	b, err := newQEMUBuilder(o)
 	if err != nil {
@@ -56,9 +59,8 @@ func FindQEMU(o Options) (*QEMU, error) {
 	return b.find()
 }
 
-// BuildQEMU makes QEMU with parallel virtual time, or finds it in the cache. It
-// fetches Debian's source package, with apt's own keys, but touches nothing of the
-// system's apt.
+// BuildQEMU builds QEMU with parallel virtual time, or finds it in the cache. It downloads
+// Debian's source package, with apt's own keys, but changes nothing of the system's apt.
 func BuildQEMU(ctx context.Context, o Options) (*QEMU, error) {
 	b, err := newQEMUBuilder(o)
 	if err != nil {
@@ -74,7 +76,7 @@ func BuildQEMU(ctx context.Context, o Options) (*QEMU, error) {
 	}
 	defer lock.Close()
 	if q, err := b.find(); err == nil {
-		return q, nil // another build made it while this one waited
+		return q, nil // another build made it while this one waited for the lock
 	}
 	src, err := b.source(ctx)
 	if err != nil {
@@ -178,8 +180,9 @@ func (b *qemuBuilder) source(ctx context.Context) (source, error) {
 
 var mesonVersion = regexp.MustCompile(`(?m)^meson = .*installed = "([0-9.]+)"`)
 
-// wheels puts the meson that configure asks for where it looks for it: Debian's source
-// package leaves that out, because Debian has it as a package, which in Debian 12 is too old.
+// wheels puts the meson that configure asks for into the directory where configure looks
+// for it. Debian's source package leaves meson out, because Debian has it as a package, and
+// the package of Debian 12 is too old.
 func (b *qemuBuilder) wheels(ctx context.Context, src, venv string) error {
 	deps, err := os.ReadFile(filepath.Join(src, "pythondeps.toml"))
 	if err != nil {
@@ -202,8 +205,8 @@ func (b *qemuBuilder) wheels(ctx context.Context, src, venv string) error {
 	return nil
 }
 
-// fetch downloads the newest source package of the release that has it, from the
-// mirror that this system uses, and returns its .dsc.
+// fetch downloads the newest source package of the Debian release that has this QEMU, from
+// the mirror that this system uses, and returns its .dsc.
 func (b *qemuBuilder) fetch(ctx context.Context) (string, error) {
 	remedy := fmt.Sprintf("set %s to the .dsc file of Debian %s's source package qemu %s", qemuSourceEnv, qemuSuite, qemuBase)
 	fmt.Fprintf(b.out, "qemu: fetching the source package of QEMU %s\n", qemuBase)
@@ -217,18 +220,20 @@ func (b *qemuBuilder) fetch(ctx context.Context) (string, error) {
 	if len(found) == 0 {
 		return "", fmt.Errorf("the mirror's source package of QEMU is not %s any more; %s", qemuBase, remedy)
 	}
-	// What apt fetched last.
+	// Take what apt downloaded last.
 	return slices.MaxFunc(found, func(x, y string) int { return cmp.Compare(modTime(x), modTime(y)) }), nil
 }
 
 // aptSource downloads the newest source package of a Debian release, from the mirror that
-// this system uses, to apt/packages below the builder's directory. more are options.
+// this system uses, to apt/packages below the builder's directory. more are further
+// options.
 func (b *builder) aptSource(ctx context.Context, suite, name string, more ...string) error {
 	return b.apt(ctx, suite, "deb-src", name, append([]string{"source", "--download-only", "--only-source"}, more...)...)
 }
 
-// apt downloads a package of a Debian release by command, from an archive that has types of
-// packages, with lists and settings of its own: nothing of this system changes.
+// apt downloads a package of a Debian release with the given apt-get command. types says
+// which types of packages the archive entry has. apt-get uses lists and settings of its
+// own, so nothing of this system changes.
 func (b *builder) apt(ctx context.Context, suite, types, name string, command ...string) error {
 	uri, err := Mirror(ctx)
 	if err != nil {
@@ -269,7 +274,7 @@ func modTime(path string) int64 {
 	return info.ModTime().UnixNano()
 }
 
-// Mirror is the archive that this Debian takes its packages from.
+// Mirror returns the archive that this Debian takes its packages from.
 func Mirror(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(ORIGIN)|$(LABEL)|$(REPO_URI)").Output()
 	if err != nil {

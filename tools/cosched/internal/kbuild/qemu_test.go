@@ -20,7 +20,7 @@ func qemuClone(t *testing.T, dsc string) (Options, string) {
 	return Options{Root: root, Out: io.Discard}, cache
 }
 
-// A source package of another version is refused before anything is built of it.
+// A source package of another version is refused before anything is built from it.
 func TestOtherQEMUIsRefused(t *testing.T) {
 	o, _ := qemuClone(t, "/nowhere/qemu_9.2.4+ds-1.dsc")
 	_, err := BuildQEMU(t.Context(), o)
@@ -32,7 +32,7 @@ func TestOtherQEMUIsRefused(t *testing.T) {
 	}
 }
 
-// Where a point release moved, the error names the patch, the file and the hunk.
+// If a point release moved, the error names the patch, the file and the hunk.
 func TestFailingHunkOfQEMUIsNamed(t *testing.T) {
 	o, cache := qemuClone(t, "/nowhere/qemu_10.0.99+ds-1.dsc")
 	pristine := filepath.Join(cache, "qemu-10.0", "pristine-10.0.99+ds-1")
@@ -50,7 +50,7 @@ func TestFailingHunkOfQEMUIsNamed(t *testing.T) {
 	}
 }
 
-// What the build goes by is part of the key: another series is another QEMU.
+// The key has what the build depends on: another series is another QEMU.
 func TestQEMUFollowsItsSeries(t *testing.T) {
 	o, _ := qemuClone(t, "")
 	a, err := newQEMUBuilder(o)

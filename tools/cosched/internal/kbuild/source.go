@@ -16,14 +16,17 @@ import (
 	"time"
 )
 
-// sourceEnv names tarballs to use instead of the distribution's packages, with a colon between.
+// sourceEnv is the environment variable that names tarballs to use instead of the
+// distribution's packages, separated by colons.
 const sourceEnv = "COSCHED_LINUX_SOURCE"
 
-// ErrNoSource is that of a base whose source this system has not and has nowhere to get from.
+// ErrNoSource is the error for a base whose source is neither on this system nor available
+// from an archive that this system knows.
 var ErrNoSource = errors.New("no source")
 
-// givenTarball is the tarball that sourceEnv names for a base: the one with its version in the
-// name, or, for the base that is built unless told otherwise, whatever has no other's.
+// givenTarball returns the tarball that sourceEnv names for a base: one with the version of
+// the base in its name, or, for the base that is built unless told otherwise, one with no
+// version in its name.
 func givenTarball(base string) string {
 	of := regexp.MustCompile(`(?:^|[-_])(\d+\.\d+)(?:[-_.]|$)`)
 	for _, p := range filepath.SplitList(os.Getenv(sourceEnv)) {
@@ -35,14 +38,14 @@ func givenTarball(base string) string {
 	return ""
 }
 
-// sourceSuites are the releases of Debian whose archive has the source package of a base
-// that a system of another release gets from there.
+// sourceSuites has, for a base, the release of Debian whose archive has the base's source
+// package. A system of another release gets the package from there.
 var sourceSuites = map[string]string{"7.3": "trixie-backports"}
 
 // findTarball returns the source tarball of the base and its version.
 //
-// Debian's linux-source-6.12 puts /usr/src/linux-source-6.12.tar.xz there: its
-// name has no point release, so the version comes from the package.
+// Debian's linux-source-6.12 installs /usr/src/linux-source-6.12.tar.xz. That name has no
+// point release, so the version is taken from the package.
 func (b *builder) findTarball(ctx context.Context) (path, version string, err error) {
 	base := b.opt.Base
 	if p := givenTarball(base); p != "" {
@@ -73,8 +76,9 @@ func (b *builder) findTarball(ctx context.Context) (path, version string, err er
 	return path, version, nil
 }
 
-// fetchTarball takes the source tarball of Linux and its version out of the package of another
-// release of Debian, which it downloads once and asks for anew when that is two weeks old.
+// fetchTarball takes the source tarball of Linux and its version out of the package of
+// another release of Debian. The package is downloaded once, and again when it is two weeks
+// old.
 func (b *builder) fetchTarball(ctx context.Context, pkg, suite string) (path, version string, err error) {
 	lock, err := b.lock(ctx, "fetch", syscall.LOCK_EX)
 	if err != nil {
@@ -148,7 +152,7 @@ func (b *builder) unpack(ctx context.Context) (source, error) {
 	}
 	defer lock.Close()
 	if _, err := os.Stat(filepath.Join(dir, "Makefile")); err == nil {
-		return src, nil // another build did it while this one waited
+		return src, nil // another build unpacked it while this one waited for the lock
 	}
 	fmt.Fprintf(b.out, "kernel: unpacking Linux %s from %s\n", version, tarball)
 	tmp, err := os.MkdirTemp(b.base, "unpack-")
@@ -174,7 +178,7 @@ func (b *builder) unpack(ctx context.Context) (source, error) {
 	return src, nil
 }
 
-// makefileVersion reads of which Linux a Makefile is, such as 6.12.
+// makefileVersion reads which version of Linux a Makefile belongs to, such as 6.12.
 func makefileVersion(path string) (string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -192,8 +196,8 @@ func safeName(s string) string {
 	return regexp.MustCompile(`[^A-Za-z0-9.+~-]`).ReplaceAllString(s, "_")
 }
 
-// overlayDirs are the directories of the repository whose files belong at the
-// same path in a kernel tree. Documentation does too, but changing it changes no kernel.
+// overlayDirs are the directories of the repository whose files belong at the same path in
+// a kernel tree. Files of Documentation do too, but changing them changes no kernel.
 var overlayDirs = []string{"kernel", "include"}
 
 // findOverlay lists the overlay's files, relative to the repository.
@@ -207,7 +211,7 @@ func findOverlay(root string) ([]string, error) {
 			if err != nil || !e.Type().IsRegular() {
 				return err
 			}
-			// Editors' and patch's leavings are not part of it.
+			// Files that editors and patch leave behind are not part of the overlay.
 			if n := e.Name(); strings.HasPrefix(n, ".") || strings.HasSuffix(n, "~") ||
 				strings.HasSuffix(n, ".orig") || strings.HasSuffix(n, ".rej") {
 				return nil

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// A tarball of another Linux than the base is refused, and what the base is built of left alone.
+// A tarball of another version of Linux than the base is refused, and the source that the
+// base is built from is left alone.
 func TestOtherLinuxIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	cache := filepath.Join(dir, "cache")

@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// tree is a patched source tree and what it should hold.
+// tree is a patched source tree and what it should contain.
 type tree struct {
 	pristine source
 	dir      string
@@ -24,10 +24,10 @@ type tree struct {
 	base     string            // 6.12
 	patches  []string          // paths, in order
 	overlay  []string          // paths relative to root
-	wanted   map[string][]byte // the files that differ from the pristine source, by path, once patch has found out
+	wanted   map[string][]byte // the files that differ from the pristine source, by path; set by patch
 }
 
-// treeState says what update last did to a tree, so that the next one can undo it.
+// treeState records what update last did to a tree, so that the next update can undo it.
 type treeState struct {
 	Pristine string   // directory that the tree was linked from
 	Managed  []string // files that differ from the pristine source
@@ -47,14 +47,14 @@ func (t *tree) state() treeState {
 	return state
 }
 
-// current tells whether the tree already holds what want has.
+// current tells whether the tree already has the files of want.
 func (t *tree) current(want map[string][]byte) bool {
 	state := t.state()
 	return state.Complete && state.Pristine == t.pristine.dir && state.Hash == hashWant(want)
 }
 
-// patched makes the tree the pristine source with the series applied. Who calls holds the
-// lock of whatever is built from it.
+// patched makes the tree the pristine source with the series applied. The caller holds the
+// lock of whatever is built from the tree.
 func (t *tree) patched(ctx context.Context) error {
 	want, err := t.want(ctx)
 	if err != nil || t.current(want) {
@@ -68,7 +68,7 @@ func (t *tree) patched(ctx context.Context) error {
 func (t *tree) update(ctx context.Context, want map[string][]byte) error {
 	state := t.state()
 	if state.Pristine != t.pristine.dir {
-		// Another point release: link a new tree.
+		// This is another point release: link a new tree.
 		if err := t.link(ctx); err != nil {
 			return err
 		}
@@ -92,7 +92,8 @@ func (t *tree) update(ctx context.Context, want map[string][]byte) error {
 			return fmt.Errorf("restoring %s: %w", rel, err)
 		}
 	}
-	// Recorded before it is done: a run that dies half-way is then finished or undone by the next.
+	// Record this before it is done, so that the next run finishes or undoes the work of a
+	// run that dies half-way.
 	state.Hash, state.Complete = hashWant(want), false
 	state.Managed = slices.Sorted(maps.Keys(want))
 	if err := t.record(state); err != nil {
@@ -123,8 +124,8 @@ func hashWant(want map[string][]byte) string {
 	return hashOf(parts...)
 }
 
-// link makes the tree anew, as hard links to the pristine source: 80,000 files
-// in two seconds and no disk space. Nothing here writes into a linked file.
+// link makes the tree anew, as hard links to the pristine source: 80,000 files in two
+// seconds, without using disk space. Nothing in this package writes into a linked file.
 func (t *tree) link(ctx context.Context) error {
 	if err := os.RemoveAll(t.dir); err != nil {
 		return err
@@ -137,8 +138,8 @@ func (t *tree) link(ctx context.Context) error {
 	return nil
 }
 
-// replace writes a file by renaming over it, which also breaks its link to the
-// pristine source, and only if its content changes.
+// replace writes a file, only if its content changes, by renaming a new file over it. That
+// also breaks its link to the pristine source.
 func replace(path string, content []byte) error {
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, content) {
 		return nil
@@ -157,9 +158,9 @@ func replace(path string, content []byte) error {
 	return os.Rename(tmp, path)
 }
 
-// shadow makes the patched source in an empty directory: what differs as files,
-// everything else as symbolic links to the pristine source. It serves tools that
-// only read, while a build keeps the tree itself from changing.
+// shadow makes the patched source in an empty directory: files that differ are real files,
+// and everything else is symbolic links to the pristine source. It is for tools that only
+// read, which need not wait for a build that keeps the tree itself from changing.
 func (t *tree) shadow(dir string, want map[string][]byte) error {
 	opened := map[string]bool{} // directories that are not one link
 	var open func(rel string) error
@@ -201,7 +202,7 @@ func (t *tree) shadow(dir string, want map[string][]byte) error {
 	return open(".")
 }
 
-// want computes every file that differs from the pristine source.
+// want returns every file that differs from the pristine source, with its content.
 func (t *tree) want(ctx context.Context) (map[string][]byte, error) {
 	want, err := t.applyPatches(ctx)
 	if err != nil {
@@ -283,7 +284,7 @@ func patchedFiles(patch string) []string {
 	return files
 }
 
-// applyOne applies a patch, first without writing, so that a patch that fails is
+// applyOne applies a patch. It does so first without writing, so that a patch that fails is
 // reported with all its failing hunks.
 func (t *tree) applyOne(ctx context.Context, stage, path, text string) error {
 	for _, dry := range []bool{true, false} {
@@ -321,12 +322,12 @@ func (t *tree) rel(path string) string {
 type Failure struct {
 	File string
 	Hunk int    // counted from 1 within the file; 0 when the whole file is the problem
-	Line string // where patch looked for it
+	Line string // where patch looked for the hunk
 	Head string // the hunk's own @@ line
-	Why  string // instead of a hunk: the file is missing, or has the change already
+	Why  string // set if there is no hunk: the file is missing, or has the change already
 }
 
-// PatchError says which patch, file and hunk does not apply to which source.
+// PatchError says which patch, file and hunk do not apply to which source.
 type PatchError struct {
 	Patch    string
 	Product  string // Linux or QEMU
@@ -368,7 +369,7 @@ var (
 	wholeName  = regexp.MustCompile(`^\|\+\+\+ [^/\s]+/(\S+)`)
 )
 
-// failures reads patch's report.
+// failures reads the failures from the output of patch.
 func failures(out, text string) []Failure {
 	var fs []Failure
 	file, mentioned := "", ""

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A fake repository and a fake kernel source, small enough to patch in a test.
+// fake is a repository and a kernel source that are small enough to patch in a test.
 type fake struct {
 	t    *testing.T
 	root string
@@ -153,7 +153,7 @@ func TestTreeFollowsSeriesAndOverlay(t *testing.T) {
 		}
 	}
 
-	// Nothing changed: same hash, and no file is touched, or make would rebuild.
+	// Nothing changed: the hash is the same, and no file is touched, or make would rebuild.
 	past := time.Now().Add(-time.Hour)
 	fair := filepath.Join(f.tree.dir, "kernel/sched/fair.c")
 	if err := os.Chtimes(fair, past, past); err != nil {
@@ -166,7 +166,7 @@ func TestTreeFollowsSeriesAndOverlay(t *testing.T) {
 		t.Error("an unchanged file was written again")
 	}
 
-	// All gone: the tree is the pristine source again.
+	// Patches and overlay are gone: the tree is the pristine source again.
 	for _, p := range []string{"patches/linux-6.12/series", "kernel/sched/cosched.c"} {
 		if err := os.Remove(filepath.Join(f.root, p)); err != nil {
 			t.Fatal(err)

@@ -13,11 +13,11 @@ import (
 	"cosched.io/cosched/internal/vm"
 )
 
-// Published is a figure that somebody measured on a machine that a model imitates, of
-// data that CPU 0 sends to another.
+// Published is a figure that somebody measured on a machine that a model imitates. It is
+// about data that CPU 0 sends to another CPU.
 type Published struct {
-	// What is "rate", how many times as fast 256 KiB reach CPU as they reach Than;
-	// or "latency", ns of a message by compare-and-exchange.
+	// What is either "rate", how many times as fast 256 KiB reach CPU as they reach Than,
+	// or "latency", the time in ns of a message by compare-and-exchange.
 	What   string  `json:"what"`
 	CPU    int     `json:"cpu"`
 	Than   int     `json:"than,omitempty"`
@@ -44,21 +44,21 @@ func (p Published) String() string {
 	return fmt.Sprintf("a message to CPU %d, ns", p.CPU)
 }
 
-// Checked is a published figure and what the model has there.
+// Checked is a published figure with that of the model.
 type Checked struct {
 	Published
 	Model    string  `json:"model"`
 	Modelled float64 `json:"modelled"`
 }
 
-// Off is how far the model is from what was published: 0.1 is 10 % above.
+// Off is by how much the model differs from what was published: 0.1 is 10 % above.
 func (c Checked) Off() float64 { return c.Modelled/c.Value - 1 }
 
-// checkQuantum is less than the shortest transfer, so that two CPUs that take turns
-// by their memory see each other in order.
+// checkQuantum is less than the shortest transfer, so that two CPUs that take turns through
+// memory see each other's writes in order.
 const checkQuantum = 20 * time.Nanosecond
 
-// Check measures in a guest, with the workload c2c, what was published of the machine.
+// Check measures in a guest, with the workload c2c, what was published about the machine.
 func Check(ctx context.Context, m Model, kernel string) ([]Checked, error) {
 	root, err := kbuild.FindRoot()
 	if err != nil {
@@ -120,7 +120,7 @@ func Check(ctx context.Context, m Model, kernel string) ([]Checked, error) {
 	return list, nil
 }
 
-// lastNumbers are those that c2c's lines end with.
+// lastNumbers returns the numbers that the lines of c2c end with.
 func lastNumbers(out string) ([]float64, error) {
 	var list []float64
 	for line := range strings.Lines(out) {

@@ -1,8 +1,8 @@
-// Package lab makes guests whose memory accesses take time: it describes machines
+// Package lab makes guests whose memory accesses take time: it has descriptions of machines
 // and gives them to the QEMU plugin tools/lab/machine.c, which models their caches.
 //
-// A guest with a model is for comparing one scheduler, or one placement, with
-// another on the same model. It says nothing of how fast hardware is.
+// A guest with a model serves to compare one scheduler, or one placement, with another on
+// the same model. It says nothing about how fast hardware is.
 package lab
 
 import (
@@ -38,7 +38,8 @@ type Model struct {
 	Name   string `json:"name"`
 	About  string `json:"about"`
 	Preset string `json:"preset"` // the topology
-	// GHz is the clock of what it imitates: how long a cycle takes there.
+	// GHz is the clock rate of the machine that the model imitates: how long a cycle takes
+	// there.
 	GHz float64 `json:"ghz"`
 
 	L1  Cache `json:"l1"`  // of each core
@@ -47,23 +48,25 @@ type Model struct {
 
 	Cost Cost `json:"cost"`
 
-	// Scatter draws the L1 set of each line of memory, another number another layout; 0: sets
-	// are by address, as in the machine. With it, the mean of a few numbers is that of all
-	// layouts, where one build has one.
+	// Scatter, if not 0, is the seed of a random choice of the L1 set of each line of
+	// memory: another number gives another layout. If it is 0, sets are chosen by address,
+	// as in the machine. With Scatter, the mean over a few numbers stands for all layouts,
+	// whereas one build has one layout only.
 	Scatter uint32 `json:"scatter,omitempty"`
 
 	// Sources says where each figure is from.
 	Sources map[string]string `json:"sources"`
-	// Published is what others measured of such a machine, for Check.
+	// Published is what others measured on such a machine, for Check.
 	Published []Published `json:"published,omitempty"`
 }
 
-// Cost is what accesses take; what hits L1 takes nothing but its instruction.
+// Cost is the time that accesses take. An access that hits L1 takes no time but that of its
+// instruction.
 type Cost struct {
 	L2           int `json:"l2"`
 	LLC          int `json:"llc"`
 	Peer         int `json:"peer"`          // from another core's cache below the same LLC
-	Atomic       int `json:"atomic"`        // more, for an atomic instruction
+	Atomic       int `json:"atomic"`        // in addition, for an atomic instruction
 	TransferNear int `json:"transfer_near"` // from another LLC of the same node
 	TransferFar  int `json:"transfer_far"`  // from a node at distance 20; others in proportion
 	MemoryNear   int `json:"memory_near"`
@@ -95,7 +98,7 @@ func Models() ([]Model, error) {
 	return list, nil
 }
 
-// Find returns a description by name, or from a file where the name has a slash.
+// Find returns a description by name, or from a file if the name has a slash.
 func Find(name string) (Model, error) {
 	if strings.Contains(name, "/") {
 		data, err := os.ReadFile(name)
@@ -132,7 +135,7 @@ func parse(data []byte) (Model, error) {
 	return m, m.check()
 }
 
-// Lines of memory, and of every cache.
+// lineBytes is the size of a line of memory, and of every cache.
 const lineBytes = 64
 
 func (m Model) check() error {
@@ -166,10 +169,11 @@ func (m Model) check() error {
 	return nil
 }
 
-// farDistance is the node distance that Cost.TransferFar and Cost.MemoryFar are for.
+// farDistance is the node distance that Cost.TransferFar and Cost.MemoryFar are given for.
 const farDistance = 20
 
-// description is the model as machine.c reads it, for a guest with so much memory.
+// description returns the model in the form that machine.c reads, for a guest with the
+// given topology and memory.
 func (m Model) description(t vm.Topology, memoryMB int) string {
 	var s strings.Builder
 	line := func(key string, numbers ...int) {
@@ -214,8 +218,8 @@ func (m Model) description(t vm.Topology, memoryMB int) string {
 	return s.String()
 }
 
-// lowMemory is how much of a q35 guest's memory is below the hole that ends at 4 GiB:
-// pc_q35_init() of QEMU.
+// lowMemory returns how much of a q35 guest's memory is below the hole that ends at 4 GiB,
+// as pc_q35_init() of QEMU does.
 func lowMemory(memoryMB int) int {
 	if memoryMB<<20 >= 0xb0000000 {
 		return 0x80000000
@@ -223,7 +227,7 @@ func lowMemory(memoryMB int) int {
 	return memoryMB << 20
 }
 
-// Counters are what the plugin counted, of one vCPU or all.
+// Counters are what the plugin counted, for one vCPU or for all.
 type Counters struct {
 	Insns         uint64 `json:"insns"`
 	Pauses        uint64 `json:"pauses"`
@@ -246,17 +250,20 @@ type Report struct {
 	RegionNS int64      `json:"region_ns"`
 	Total    Counters   `json:"total"`
 	VCPUs    []Counters `json:"vcpus"`
-	// Clusters that threads said they belong to (workloads/model.h), by number. What
-	// they have together is less than Total: interrupts on idle CPUs, other threads.
+	// Clusters are counters by the number of the cluster that threads said they belong to
+	// (workloads/model.h). Their sum is less than Total, which includes interrupts on idle
+	// CPUs and other threads.
 	Clusters []Counters `json:"clusters"`
-	// Lines are those of memory that took most time, if asked for, the first ones first.
+	// Lines are the lines of memory whose accesses took most time, the most expensive
+	// first, if they were asked for.
 	Lines []Line `json:"lines,omitempty"`
-	// CPUData is where the kernel's GS points to on each CPU, for Symbolize; 0 where
-	// nothing returned to user space.
+	// CPUData is where the kernel's GS points to on each CPU, for Symbolize; 0 for a CPU on
+	// which nothing returned to user space.
 	CPUData []Address `json:"cpu_data,omitempty"`
 }
 
-// Line is a line of memory. Accesses are those that L1 did not have, or not to write to.
+// Line is a line of memory. Its accesses are those for which L1 did not have the line, or
+// did not have it for writing.
 type Line struct {
 	Address Address `json:"address"`          // of the last access, virtual
 	Symbol  string  `json:"symbol,omitempty"` // of the kernel's data, see Symbolize
@@ -265,7 +272,7 @@ type Line struct {
 	Counters
 }
 
-// Address is a string in hexadecimal in JSON, whose numbers are exact to 2^53 only.
+// Address is a hexadecimal string in JSON, because numbers there are exact up to 2^53 only.
 type Address uint64
 
 func (a Address) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "%#x", uint64(a)), nil }
@@ -276,19 +283,19 @@ func (a *Address) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Machine is a model ready for one run of a guest.
+// Machine is a model that is ready for one run of a guest.
 type Machine struct {
 	dir    string
 	report string
 }
 
-// Options of Attach.
+// Options are options of Attach.
 type Options struct {
 	On    bool // the model works from boot on; else from when the guest asks for it (workloads/model.h)
 	Lines int  // how many of the lines that took most time are reported
 }
 
-// Attach makes a guest run on a model, with its topology.
+// Attach makes a guest run on a model, with the topology of the model.
 func Attach(ctx context.Context, c *vm.Config, m Model, o Options) (*Machine, error) {
 	p, err := vm.Find(m.Preset)
 	if err != nil {
@@ -301,7 +308,7 @@ func Attach(ctx context.Context, c *vm.Config, m Model, o Options) (*Machine, er
 	if c.MemoryMB == 0 {
 		c.MemoryMB = 2048
 	}
-	// The nodes share it evenly.
+	// The nodes share the memory evenly.
 	c.MemoryMB -= c.MemoryMB % max(1, p.Topology.Nodes)
 	plugin, err := buildPlugin(ctx)
 	if err != nil {
@@ -325,7 +332,7 @@ func Attach(ctx context.Context, c *vm.Config, m Model, o Options) (*Machine, er
 	return machine, nil
 }
 
-// Report reads what was counted, after the guest has ended.
+// Report reads what was counted. It can be called after the guest has ended.
 func (m *Machine) Report() (*Report, error) {
 	data, err := os.ReadFile(m.report)
 	if err != nil {
@@ -341,14 +348,15 @@ func (m *Machine) Report() (*Report, error) {
 // Close removes the run's files.
 func (m *Machine) Close() error { return os.RemoveAll(m.dir) }
 
-// PluginVersion names the build of the model: a hash of its source and of what it is
-// compiled against.
+// PluginVersion names the build of the model: it is a hash of the plugin's source and of
+// the header that it is compiled against.
 func PluginVersion(ctx context.Context) (string, error) {
 	path, err := buildPlugin(ctx)
 	return strings.TrimSuffix(filepath.Base(path), ".so"), err
 }
 
-// buildPlugin compiles machine.c against the header of the QEMU that it is for, once.
+// buildPlugin compiles machine.c against the header of the QEMU that runs it, and returns
+// the plugin's path. A plugin that was compiled before is used again.
 func buildPlugin(ctx context.Context) (string, error) {
 	root, err := kbuild.FindRoot()
 	if err != nil {

@@ -36,7 +36,7 @@ const sound = `{"name": "x", "about": "y", "preset": "paper", "ghz": 2.5,
 "cost": {"l2": 2, "llc": 14, "peer": 33, "atomic": 20, "transfer_near": 250, "transfer_far": 250, "memory_near": 280, "memory_far": 280},
 "sources": {}, "published": [{"what": "rate", "cpu": 1, "than": 2, "value": 6.5, "source": "z"}, {"what": "latency", "cpu": 3, "value": 50, "source": "z"}]}`
 
-// What cannot be modelled is refused, with what is wrong.
+// A description that cannot be modelled is refused, with a message that says what is wrong.
 func TestBadModels(t *testing.T) {
 	if _, err := parse([]byte(sound)); err != nil {
 		t.Fatal(err)
@@ -69,7 +69,8 @@ func TestBadModels(t *testing.T) {
 	}
 }
 
-// The plugin is told which CPU belongs to what, and what nodes cost one another.
+// The plugin is told which CPU belongs to which core, LLC and node, and the costs between
+// nodes.
 func TestDescription(t *testing.T) {
 	m, err := parse([]byte(sound))
 	if err != nil {
@@ -93,7 +94,7 @@ func TestDescription(t *testing.T) {
 	}
 }
 
-// Addresses are exact in JSON, and what is said of lines is read back.
+// Addresses are exact in JSON, and figures of lines are read back.
 func TestReportLines(t *testing.T) {
 	text := `{"region_ns":1,"total":{},"vcpus":null,"clusters":null,"cpu_data":["0xffff88803ec00001"],"lines":[{"address":"0xffffffff81a06981","line":7,"set":3,"l2_hits":5}]}`
 	var r Report
@@ -112,7 +113,8 @@ func TestReportLines(t *testing.T) {
 	}
 }
 
-// What is at an address: from its first to its last byte, and nothing beside.
+// A symbol is found at each of its addresses from the first to the last byte, and at no
+// other.
 func TestSymbolAt(t *testing.T) {
 	symbols := []elf.Symbol{{Name: "a", Value: 0x100, Size: 0x10}, {Name: "b", Value: 0x110, Size: 8}}
 	for address, want := range map[uint64]string{

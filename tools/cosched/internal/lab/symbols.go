@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// Symbolize names the lines that are in the kernel's data, by its vmlinux, as NAME+OFFSET,
-// and " of CPU N" for data of a CPU. What it allocates, and stacks, have no names.
+// Symbolize names the lines that are in the kernel's data, using its vmlinux: NAME+OFFSET,
+// followed by " of CPU N" for per-CPU data. Stacks and memory that the kernel allocates
+// have no names.
 func (r *Report) Symbolize(vmlinux string) error {
 	f, err := elf.Open(vmlinux)
 	if err != nil {
@@ -26,7 +27,7 @@ func (r *Report) Symbolize(vmlinux string) error {
 		if s.Size == 0 || elf.ST_TYPE(s.Info) != elf.STT_OBJECT || int(s.Section) >= len(f.Sections) {
 			continue
 		}
-		// Linked to addresses of its own, to which a CPU's GS is added.
+		// Per-CPU data is linked to addresses of its own, to which a CPU's GS is added.
 		if strings.HasPrefix(f.Sections[s.Section].Name, ".data..percpu") {
 			ofCPUs = append(ofCPUs, s)
 		} else {
@@ -48,7 +49,7 @@ func (r *Report) Symbolize(vmlinux string) error {
 	return nil
 }
 
-// symbolAt is what address is in; empty if in nothing.
+// symbolAt names the symbol that an address is in; the name is empty if there is none.
 func symbolAt(sorted []elf.Symbol, address uint64) string {
 	i, _ := slices.BinarySearchFunc(sorted, address, func(s elf.Symbol, a uint64) int {
 		if s.Value <= a {

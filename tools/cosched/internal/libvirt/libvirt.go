@@ -1,5 +1,5 @@
 // Package libvirt gives the vCPUs of libvirt's QEMU domains the home that the metadata in
-// their XML asks for.
+// the domain's XML asks for.
 package libvirt
 
 import (
@@ -16,21 +16,22 @@ import (
 	"cosched.io/cosched"
 )
 
-// Namespace is that of the element in a domain's metadata.
+// Namespace is the XML namespace of the element in a domain's metadata.
 const Namespace = "https://cosched.io/xmlns/libvirt/1"
 
-// maxXML bounds a domain's XML. One with hundreds of devices has some 100 KiB.
+// maxXML bounds a domain's XML. The XML of a domain with hundreds of devices has some 100
+// KiB.
 const maxXML = 4 << 20
 
-// Wish is what a domain asks for; what is nil is not asked for.
+// Wish is what a domain asks for; a nil field is not asked for.
 type Wish struct {
 	Home, Emulator, IOThread *cosched.Home
 	Weights                  *cosched.Weights
-	// Fail has the domain not start where the wish cannot be given.
+	// Fail says that the domain is not to start if the wish cannot be granted.
 	Fail bool
 }
 
-// domain is the part of a domain's XML that counts here.
+// domain is the part of a domain's XML that matters here.
 type domain struct {
 	XMLName  xml.Name `xml:"domain"`
 	Metadata struct {
@@ -40,7 +41,7 @@ type domain struct {
 	} `xml:"metadata"`
 }
 
-// Parse reads a domain's XML. A domain that asks for nothing has no wish.
+// Parse reads a domain's XML. It returns nil for a domain that asks for nothing.
 func Parse(h cosched.Host, r io.Reader) (*Wish, error) {
 	limit := &io.LimitedReader{R: r, N: maxXML + 1}
 	var d domain
@@ -67,7 +68,8 @@ func Parse(h cosched.Host, r io.Reader) (*Wish, error) {
 			wrong = data(err, "the domain's metadata: %s=%q: %v", a.Name.Local, a.Value, err)
 		}
 	}
-	// Whether to fail is known even if something else is wrong.
+	// The wish is returned even if an attribute is wrong: it says whether the domain is to
+	// fail.
 	return &w, wrong
 }
 
@@ -101,11 +103,13 @@ func data(err error, format string, args ...any) error {
 	return &cosched.Problem{Status: cosched.ExitData, Text: text, Err: err}
 }
 
-// Apply gives a running domain what it asks for. Notes are what came to less.
+// Apply gives a running domain what it asks for. The notes say where it gets less than
+// that.
 //
-// libvirt makes a cgroup for each vCPU beside those of the emulator and the I/O threads:
-// each vCPU's gets the home. A home that the kernel chooses has to be one for all, and
-// can only be that of the cgroup above, so the other threads have it too.
+// libvirt makes a cgroup for each vCPU, beside those of the emulator and of the I/O
+// threads, and the cgroup of each vCPU gets the home. A home that the kernel chooses has to
+// be one home for all vCPUs. So it can only be that of the cgroup above, and the other
+// threads have it too.
 func Apply(h cosched.Host, name string, w *Wish) (notes []string, err error) {
 	parent, err := groupOf(h, name)
 	if err != nil {
@@ -126,8 +130,9 @@ func Apply(h cosched.Host, name string, w *Wish) (notes []string, err error) {
 		if home == nil && weights == nil {
 			return
 		}
-		// Weights first: what follows the change of a home within a grace period of RCU has to
-		// wait for its end, and the domain with it.
+		// Set weights first: a change that follows the change of a home within a grace
+		// period of RCU has to wait for the end of that period, and the domain would wait
+		// too.
 		for _, g := range to {
 			if err != nil {
 				return
@@ -141,7 +146,7 @@ func Apply(h cosched.Host, name string, w *Wish) (notes []string, err error) {
 				return
 			}
 			var note string
-			// A home that is no use now may be of use later.
+			// A home that is of no use now may be of use later.
 			if note, err = h.SetHome(g, *home, true); note != "" {
 				notes = append(notes, note)
 			}
@@ -157,8 +162,9 @@ func Apply(h cosched.Host, name string, w *Wish) (notes []string, err error) {
 	return notes, err
 }
 
-// groupOf is the cgroup above those of a running domain's threads. It is found by the
-// process, as its path depends on systemd, the domain's partition and how names are escaped.
+// groupOf returns the cgroup above those of a running domain's threads. It is found through
+// the process, because its path depends on systemd, on the domain's partition and on how
+// names are escaped.
 func groupOf(h cosched.Host, name string) (cosched.Group, error) {
 	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00\n") {
 		return "", &cosched.Problem{Status: cosched.ExitUsage, Text: fmt.Sprintf("%q is not the name of a domain", name)}
@@ -182,7 +188,7 @@ func groupOf(h cosched.Host, name string) (cosched.Group, error) {
 	return cosched.Group(filepath.Dir(string(g))), nil
 }
 
-// parts lists the cgroups that are numbered: vcpu0 and so on.
+// parts lists the cgroups with a prefix and a number: vcpu0 and so on.
 func parts(parent cosched.Group, prefix string) (list []cosched.Group, err error) {
 	all, err := filepath.Glob(filepath.Join(escape(string(parent)), prefix+"*"))
 	for _, path := range all {
@@ -194,7 +200,8 @@ func parts(parent cosched.Group, prefix string) (list []cosched.Group, err error
 	return list, err
 }
 
-// escape makes a pattern of a path: scopes of systemd have backslashes in their names.
+// escape turns a path into a pattern that matches only this path: scopes of systemd have
+// backslashes in their names.
 func escape(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }

@@ -62,7 +62,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// Whatever the XML is, it is a wish or an error of one line.
+// Whatever the XML is, the result is a wish or an error of one line.
 func FuzzParse(f *testing.F) {
 	f.Add(recorded(f))
 	f.Add("<domain><metadata><vm xmlns='" + Namespace + "' home='0-3,8' weights='1:1' fail='no' a='&#10;'/></metadata></domain>")
@@ -77,7 +77,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// tree makes the cgroups that libvirt 11 makes with systemd, and gives the one above them.
+// tree makes the cgroups that libvirt 11 makes with systemd, and returns the one above
+// them.
 func tree(t *testing.T, h cosched.Host, parts ...string) string {
 	t.Helper()
 	const scope = `machine.slice/machine-qemu\x2d1\x2dshop.scope/libvirt`
@@ -101,7 +102,7 @@ func TestApply(t *testing.T) {
 		want map[string]string
 	}{
 		{"llc:1", map[string]string{"vcpu0": "4-7", "vcpu1": "4-7", "vcpu10": "4-7", ".": "", "emulator": "0-1", "iothread1": "3", "vcpux": ""}},
-		// One home for all of it.
+		// One home for all threads of the domain.
 		{"auto", map[string]string{"vcpu0": "", "vcpu1": "", ".": "auto", "emulator": "0-1", "iothread1": "3"}},
 	} {
 		h := coschedtest.Host(t)
@@ -127,11 +128,11 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// Weights are written before the first home: after that they would wait for the kernel.
+// Weights are written before the first home: after it, they would wait for the kernel.
 func TestWeightsFirst(t *testing.T) {
 	h := coschedtest.Host(t)
 	dir := tree(t, h, "emulator", "vcpu0", "vcpu1")
-	// No weights for the last vCPU.
+	// The file for the weights of the last vCPU is missing.
 	coschedtest.Remove(t, filepath.Join(dir, "vcpu1", cosched.FileWeights))
 	w := &Wish{Home: &cosched.Home{Value: "4-7", CPUs: cosched.CPUs{4, 5, 6, 7}}, Weights: &cosched.Weights{Preferred: 7, Allowed: 8}}
 	_, err := Apply(h, "shop", w)

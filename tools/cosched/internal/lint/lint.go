@@ -1,4 +1,4 @@
-// Package lint holds the checks of the source that need no running kernel.
+// Package lint has the checks of the source that need no running kernel.
 package lint
 
 import (
@@ -15,7 +15,7 @@ import (
 	"cosched.io/cosched/internal/kbuild"
 )
 
-// Check is one check; Run returns an error that says what it found.
+// Check is one check. Run returns an error that says what it found.
 type Check struct {
 	Name string
 	Run  func(ctx context.Context, o kbuild.Options) error
@@ -39,7 +39,8 @@ func Checks() []Check {
 // modules are the directories of the repository's Go modules.
 var modules = []string{"tools/cosched", "tests"}
 
-// run runs a program and returns its output, which an error holds too.
+// run runs a program and returns its output, which is also part of the error if the program
+// fails.
 func run(ctx context.Context, dir string, argv ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir = dir
@@ -53,7 +54,7 @@ func run(ctx context.Context, dir string, argv ...string) (string, error) {
 }
 
 func gofmt(ctx context.Context, o kbuild.Options) error {
-	// That of the toolchain which the modules select, not of whatever is on the PATH.
+	// Use the gofmt of the toolchain that the modules select, not the one on the PATH.
 	goroot, err := run(ctx, filepath.Join(o.Root, modules[0]), "go", "env", "GOROOT")
 	if err != nil {
 		return err
@@ -66,7 +67,7 @@ func gofmt(ctx context.Context, o kbuild.Options) error {
 	return err
 }
 
-// allTags has the tests of make test-integration checked too.
+// allTags includes the tests of make test-integration in the checks.
 const allTags = "-tags=integration"
 
 func vet(ctx context.Context, o kbuild.Options) error {
@@ -78,13 +79,15 @@ func vet(ctx context.Context, o kbuild.Options) error {
 	return errors.Join(errs...)
 }
 
-// staticcheck is a tool of the first module; its version is pinned there.
+// staticcheck runs staticcheck, which is a tool of the first module and whose version is
+// pinned there.
 func staticcheck(ctx context.Context, o kbuild.Options) error {
 	tool, err := run(ctx, filepath.Join(o.Root, modules[0]), "go", "tool", "-n", "staticcheck")
 	if err != nil {
 		return err
 	}
-	// The path comes last, after what fetching the tool may have said.
+	// The path is the last line. Messages of the download, if there was one, come before
+	// it.
 	lines := strings.Split(strings.TrimSpace(tool), "\n")
 	var errs []error
 	for _, m := range modules {
@@ -94,14 +97,15 @@ func staticcheck(ctx context.Context, o kbuild.Options) error {
 	return errors.Join(errs...)
 }
 
-// docutils finds what readers of Documentation/ would see as an error, such as a table that is none.
+// docutils finds what readers of Documentation/ would see as an error, such as a malformed
+// table.
 func docutils(ctx context.Context, o kbuild.Options) error {
 	var errs []error
 	err := filepath.WalkDir(filepath.Join(o.Root, "Documentation"), func(path string, e fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".rst" {
 			return err
 		}
-		// Debian's, whatever Python comes first on the PATH.
+		// Use Debian's docutils, whichever Python comes first on the PATH.
 		_, err = run(ctx, o.Root, "/usr/bin/rst2pseudoxml", "--report=2", "--halt=2", path, os.DevNull)
 		errs = append(errs, err)
 		return nil
@@ -157,18 +161,19 @@ func shellcheck(ctx context.Context, o kbuild.Options) error {
 	return err
 }
 
-// checkpatchIgnore is what the script cannot know of an overlay kept outside the
-// kernel: MAINTAINERS names no file of it, and who signs a patch off does so when
-// it is sent. It reads the names that the kernel itself has from a git tree, without
-// which it minds PELT's runnable_avg_yN_inv: CAMELCASE.
+// checkpatchIgnore has the checks that cannot work for an overlay that is kept outside of
+// the kernel. MAINTAINERS names none of its files. A patch is signed off when it is sent.
+// And the script reads the names that the kernel itself uses from a git tree; without one,
+// it complains about PELT's runnable_avg_yN_inv: CAMELCASE.
 const checkpatchIgnore = "FILE_PATH_CHANGES,MISSING_SIGN_OFF,CAMELCASE"
 
-// overlayIgnore is what is looked for in the same patch only, and so never found for
-// a file: the documentation of a boot parameter.
+// overlayIgnore adds what the script looks for in the same patch only, and so never finds
+// for a file: the documentation of a boot parameter.
 const overlayIgnore = checkpatchIgnore + ",UNDOCUMENTED_SETUP"
 
-// traceIgnore is what every header of include/trace/events gets: TRACE_EVENT() is a
-// language of its own, and its tables of names are macros that expand to lists.
+// traceIgnore has the complaints that every header of include/trace/events gets:
+// TRACE_EVENT() is a language of its own, and its tables of names are macros that expand to
+// lists.
 const traceIgnore = "OPEN_ENDED_LINE,PARENTHESIS_ALIGNMENT,COMPLEX_MACRO,MACRO_ARG_UNUSED,TRAILING_SEMICOLON"
 
 func checkpatch(ctx context.Context, o kbuild.Options, ignore string, args ...string) error {
@@ -203,7 +208,7 @@ func checkpatchOverlay(ctx context.Context, o kbuild.Options) error {
 	return errors.Join(checkFiles(ctx, o, overlayIgnore, code), checkFiles(ctx, o, overlayIgnore+","+traceIgnore, events))
 }
 
-// libraryIgnore is what holds inside of the kernel only: errors there are negative and
+// libraryIgnore adds rules that hold inside the kernel only: errors there are negative and
 // not in errno, and its headers have names for attributes of functions.
 const libraryIgnore = checkpatchIgnore + ",USE_NEGATIVE_ERRNO,PREFER_DEFINED_ATTRIBUTE_MACRO"
 
@@ -219,8 +224,8 @@ func checkpatchLibrary(ctx context.Context, o kbuild.Options) error {
 	return checkFiles(ctx, o, libraryIgnore, args)
 }
 
-// checkFiles leaves out a list that has the option only: checkpatch.pl would then
-// read standard input.
+// checkFiles runs checkpatch.pl on files. It skips a list that has nothing but the option,
+// because checkpatch.pl would then read standard input.
 func checkFiles(ctx context.Context, o kbuild.Options, ignore string, args []string) error {
 	if len(args) < 2 {
 		return nil
@@ -228,7 +233,7 @@ func checkFiles(ctx context.Context, o kbuild.Options, ignore string, args []str
 	return checkpatch(ctx, o, ignore, args...)
 }
 
-// CheckPatches runs checkpatch over the series for a base.
+// CheckPatches runs checkpatch on the patches of the series for a base.
 func CheckPatches(ctx context.Context, o kbuild.Options) error {
 	patches, err := kbuild.Patches(o.Root, o.Base)
 	if err != nil || len(patches) == 0 {

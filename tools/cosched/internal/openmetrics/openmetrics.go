@@ -1,6 +1,6 @@
-// Package openmetrics writes metrics in OpenMetrics 1.0 text format, or in the Prometheus text
-// format before it. The library that has them, Prometheus's, brings protocol buffers for these
-// few lines.
+// Package openmetrics writes metrics in the OpenMetrics 1.0 text format, or in the older
+// Prometheus text format. Prometheus's own library has both formats, but would bring
+// protocol buffers for these few lines.
 package openmetrics
 
 import (
@@ -9,20 +9,20 @@ import (
 	"strings"
 )
 
-// Family is one metric: its name, type, unit and help, and its points. Labels are names
-// and values by turns.
+// Family is one metric: its name, type, unit, help and points. The labels of a point are
+// names and values in turn.
 type Family struct {
 	Name, Kind, Unit, Help string
 	Points                 func(point func(value float64, labels ...string))
 }
 
-// suffixes are what a type of metric adds to the names of its points.
+// suffixes are what each type of metric adds to the names of its points.
 var suffixes = map[string]string{"counter": "_total", "info": "_info", "gauge": ""}
 
-// escape is for the values of labels.
+// escape escapes the values of labels.
 var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
-// Write writes families in OpenMetrics 1.0, and the end.
+// Write writes families in OpenMetrics 1.0, followed by the end marker.
 func Write(w io.Writer, families []Family) {
 	for _, f := range families {
 		fmt.Fprintf(w, "# TYPE %s %s\n", f.Name, f.Kind)
@@ -35,8 +35,8 @@ func Write(w io.Writer, families []Family) {
 	fmt.Fprintln(w, "# EOF")
 }
 
-// WritePrometheus writes families in the Prometheus text format 0.0.4: it knows no info and no
-// units, and the name of a family is that of its points.
+// WritePrometheus writes families in the Prometheus text format 0.0.4. That format has no
+// type info and no units, and the name of a family is that of its points.
 func WritePrometheus(w io.Writer, families []Family) {
 	for _, f := range families {
 		kind := f.Kind

@@ -22,7 +22,8 @@ import (
 
 const greeting = `{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7}}, "capabilities": ["oob"]}}`
 
-// monitor is a QMP server: it greets, and answers each command by a line, or some.
+// monitor returns a connection to a QMP server that greets, and that answers each command
+// with one line, or with several.
 func monitor(t *testing.T, hello string, answers map[string]string) io.ReadWriter {
 	t.Helper()
 	ours, theirs := net.Pipe()
@@ -84,7 +85,7 @@ func TestQMP(t *testing.T) {
 	}
 }
 
-// Whatever QEMU answers, it is an error or threads, in bounded time and memory.
+// Whatever QEMU answers, the result is an error or threads, in bounded time and memory.
 func FuzzQMP(f *testing.F) {
 	f.Add([]byte(greeting + `{"return": {}}` + cpus + iothreads))
 	f.Add([]byte(greeting + refusal))
@@ -100,7 +101,7 @@ func FuzzQMP(f *testing.F) {
 	})
 }
 
-// The names that QEMU 7.2 gave its threads.
+// These are the names that QEMU 7.2 gave its threads.
 func TestNames(t *testing.T) {
 	proc := t.TempDir()
 	for tid, name := range map[string]string{
@@ -115,7 +116,7 @@ func TestNames(t *testing.T) {
 	if err != nil || !slices.Equal(got.VCPU, []int{14, 15, 16}) || !slices.Equal(got.IO, []int{12}) {
 		t.Errorf("%v, %v", got, err)
 	}
-	// A monitor that ends, as when QEMU closes it, leaves the names.
+	// If the monitor ends, as when QEMU closes it, threads are still known by their names.
 	best := &Best{QMP: NewQMP(monitor(t, greeting, map[string]string{"qmp_capabilities": ""})), Names: Names{proc}}
 	if got, err := best.Threads([]int{10, 14}); err != nil || !slices.Equal(got.VCPU, []int{14}) || best.QMP != nil {
 		t.Errorf("%v, %v", got, err)
@@ -126,7 +127,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// fake are cgroups: the threads in each, in the kernel's stead.
+// fake stands for the kernel's cgroups: it has the cgroup of each thread.
 type fake struct {
 	at    map[int]cosched.Group
 	moved int
@@ -189,11 +190,12 @@ func TestPlace(t *testing.T) {
 		t.Error(err)
 	}
 	want("at start", map[int]cosched.Group{10: "e", 11: "e", 12: "e", 13: "v", 14: "v", 99: "other"})
-	// Nothing is new: QEMU is left in peace.
+	// There are no new threads, so QEMU is not asked.
 	if err := vm.Place(s); err != nil || s.asked != 1 || f.moved != 3 {
 		t.Errorf("asked %d times, moved %d: %v", s.asked, f.moved, err)
 	}
-	// A vCPU that is plugged in is begun by the main thread; a vCPU begins one of another kind.
+	// The thread of a vCPU that is plugged in is started by the main thread; a vCPU's
+	// thread starts one of another kind.
 	f.at[15], f.at[16], f.at[17] = "e", "v", "v"
 	f.dying = 17
 	s.threads.VCPU = append(s.threads.VCPU, 15)
@@ -201,7 +203,8 @@ func TestPlace(t *testing.T) {
 		t.Errorf("asked %d times: %v", s.asked, err)
 	}
 	want("plugged in", map[int]cosched.Group{15: "v", 16: "e", 17: ""})
-	// One that is not there any more, and I/O threads apart.
+	// The source names a thread that is not there any more, and I/O threads have a cgroup
+	// of their own.
 	delete(f.at, 15)
 	vm.IO = "i"
 	if err := vm.Place(s); err != nil {
@@ -214,8 +217,8 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// A QEMU as it ships takes the monitor, tells its vCPUs, and keeps the one that it has by
-// default.
+// A QEMU as it ships accepts the additional monitor, says which threads are its vCPUs, and
+// keeps its default monitor.
 func TestRealQEMU(t *testing.T) {
 	path, err := exec.LookPath("qemu-system-x86_64")
 	if err != nil {
@@ -234,13 +237,13 @@ func TestRealQEMU(t *testing.T) {
 	}
 	file := os.NewFile(uintptr(config), "config")
 	args[1] = "/proc/self/fd/4"
-	// Far more than it takes, on a machine that is busy.
+	// This is far more than the test takes on a busy machine.
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, append(args, "-machine", "q35", "-accel", "tcg,thread=multi", "-smp", "2", "-m", "16", "-nographic", "-S", "-object", "iothread,id=io1", "-name", "x,debug-threads=on")...)
 	cmd.ExtraFiles = []*os.File{theirs, file}
 	cmd.Stderr = os.Stderr
-	// A standard input that does not end, as a terminal's.
+	// QEMU needs a standard input that does not end, like a terminal's.
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

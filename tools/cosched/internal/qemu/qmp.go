@@ -1,5 +1,5 @@
-// Package qemu finds the threads of a QEMU that are vCPUs, and keeps them in a cgroup of
-// their own beside those of the emulator.
+// Package qemu finds out which threads of a QEMU are vCPUs, and keeps these in a cgroup of
+// their own beside that of the emulator's threads.
 package qemu
 
 import (
@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxMessage bounds a message of QMP, as a QEMU that its guest has taken over may send
-// anything. A vCPU takes some 200 bytes, and the largest machine has 4096.
+// maxMessage bounds a message of QMP, because a QEMU that was taken over by its guest may
+// send anything. A vCPU takes some 200 bytes, and the largest machine has 4096 vCPUs.
 const maxMessage = 4 << 20
 
 // QMP is a connection to QEMU's monitor.
@@ -24,7 +24,7 @@ type QMP struct {
 	greeted bool
 }
 
-// NewQMP speaks QMP on a connection that is fresh.
+// NewQMP makes a QMP of a connection on which nothing was sent or received yet.
 func NewQMP(rw io.ReadWriter) *QMP {
 	limit := &io.LimitedReader{R: rw}
 	return &QMP{rw: rw, limit: limit, decoder: json.NewDecoder(limit)}
@@ -38,7 +38,7 @@ type message struct {
 	} `json:"error"`
 }
 
-// ErrRefused is that of a command which QEMU does not do, now or ever.
+// ErrRefused is the error of a command that QEMU refuses, either at the moment or at all.
 var ErrRefused = errors.New("QEMU refuses")
 
 func (q *QMP) receive() (m message, err error) {
@@ -52,8 +52,8 @@ func (q *QMP) receive() (m message, err error) {
 	return m, nil
 }
 
-// execute gives a command and decodes what it returns. It answers when QEMU's main loop
-// runs, which is when all of the vCPUs that it starts with are there.
+// execute sends a command and decodes what QEMU returns. QEMU answers once its main loop
+// runs, and then all vCPUs that it starts with exist.
 func (q *QMP) execute(command string, into any) error {
 	if !q.greeted {
 		m, err := q.receive()
@@ -84,7 +84,7 @@ func (q *QMP) execute(command string, into any) error {
 			}
 			return nil
 		}
-		// An event.
+		// This was an event: read on.
 	}
 }
 
@@ -107,9 +107,10 @@ func (q *QMP) ids(command string) (ids []int, err error) {
 	return ids, err
 }
 
-// MonitorConfig makes a file that gives a QEMU one more monitor, on a socket which it
-// inherits, and returns the file and the argument for it. A -qmp on the command line
-// would do, but takes away the monitor that QEMU has by default.
+// MonitorConfig makes a file that gives a QEMU an additional monitor, on a socket that the
+// QEMU inherits. It returns the file, and the arguments that make QEMU read the file. The
+// option -qmp would give it that monitor too, but would take away the monitor that QEMU has
+// by default.
 func MonitorConfig(socket int) (config int, args []string, err error) {
 	config, err = unix.MemfdCreate("cosched-qmp", 0)
 	if err != nil {

@@ -13,22 +13,24 @@ import (
 	"cosched.io/cosched"
 )
 
-// Threads are those of a QEMU that are known; others are the emulator's.
+// Threads are the threads of a QEMU whose kind is known. All other threads belong to the
+// emulator.
 type Threads struct{ VCPU, IO []int }
 
-// Source tells which of some threads are which.
+// Source tells which of the given threads are vCPUs and which do I/O.
 type Source interface {
 	Threads(of []int) (Threads, error)
 }
 
-// Names tells them by the names that QEMU gives them with -name ...,debug-threads=on.
+// Names tells threads apart by the names that QEMU gives them with -name
+// ...,debug-threads=on.
 type Names struct{ Proc string }
 
-// "CPU 0/KVM", "CPU 0/TCG", and "ALL CPUs/TCG" where one thread emulates all. The kernel
-// keeps 15 bytes of a name.
+// vcpuName matches the name of a vCPU's thread: "CPU 0/KVM", "CPU 0/TCG", or "ALL CPUs/TCG"
+// if one thread emulates all vCPUs. The kernel keeps 15 bytes of a name.
 var vcpuName = regexp.MustCompile(`^(CPU \d+|ALL CPUs)/[A-Z]+$`)
 
-// Threads reads the names. A thread that is gone is none.
+// Threads reads the names. A thread that has ended is left out.
 func (n Names) Threads(of []int) (t Threads, err error) {
 	for _, tid := range of {
 		text, err := os.ReadFile(filepath.Join(n.Proc, strconv.Itoa(tid), "comm"))
@@ -37,7 +39,7 @@ func (n Names) Threads(of []int) (t Threads, err error) {
 		case err != nil:
 		case vcpuName.MatchString(name):
 			t.VCPU = append(t.VCPU, tid)
-		// Those of monitors and of RCU have other names, or do next to nothing.
+		// Threads of monitors and of RCU have other names, or do next to nothing.
 		case strings.HasPrefix(name, "IO ") && name != "IO mon_iothread":
 			t.IO = append(t.IO, tid)
 		}
@@ -45,13 +47,13 @@ func (n Names) Threads(of []int) (t Threads, err error) {
 	return t, nil
 }
 
-// Best asks QEMU as long as it answers, and goes by names afterwards.
+// Best asks QEMU as long as QEMU answers, and goes by the names of threads afterwards.
 type Best struct {
 	QMP *QMP
 	Names
 }
 
-// Threads tells which are which.
+// Threads tells which threads are vCPUs and which do I/O.
 func (b *Best) Threads(of []int) (Threads, error) {
 	if b.QMP != nil {
 		t, err := b.QMP.Threads(of)
@@ -63,27 +65,29 @@ func (b *Best) Threads(of []int) (Threads, error) {
 	return b.Names.Threads(of)
 }
 
-// Cgroups are what threads are moved in: a cosched.Host, but in tests.
+// Cgroups moves threads between cgroups: a cosched.Host, except in tests.
 type Cgroups interface {
 	MoveThread(g cosched.Group, tid int) error
 	ThreadIDs(g cosched.Group) ([]int, error)
 }
 
-// VM are the cgroups of the threads of a QEMU, all in one threaded subtree.
+// VM has the cgroups for the threads of a QEMU, all in one threaded subtree.
 type VM struct {
 	Cgroups
 	VCPU, Emulator cosched.Group
-	IO             cosched.Group // Emulator, where they are not apart
+	IO             cosched.Group // the same as Emulator if I/O threads have no cgroup of their own
 
-	seen []int // when threads were placed last
+	seen []int // the threads that were there when threads were placed last
 }
 
-// ErrNoVCPUs is that no thread is known for a vCPU. All stay where they are.
+// ErrNoVCPUs is the error if no thread is known to be a vCPU. All threads stay where they
+// are then.
 var ErrNoVCPUs = errors.New("none of the threads is known for a vCPU")
 
-// Place puts the threads that are in the VM's cgroups into the one that each is for. What
-// the source says of other threads is ignored: a QEMU that its guest has taken over may
-// say anything. The source is asked only if there are other threads than before.
+// Place moves each thread in the VM's cgroups to the cgroup that it belongs to. What the
+// source says about other threads is ignored, because a QEMU that was taken over by its
+// guest may say anything. The source is asked only if the threads are not the same as
+// before.
 func (vm *VM) Place(source Source) error {
 	at := map[int]cosched.Group{}
 	var all []int

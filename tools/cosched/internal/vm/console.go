@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// console keeps what the kernel says and looks for trouble in it.
+// console keeps the kernel's messages and looks for signs of trouble in them.
 type console struct {
 	live     io.Writer
 	realTime bool // the guest's time passes while the host runs something else
@@ -21,10 +21,10 @@ type console struct {
 	panic string
 }
 
-// reportLine matches the first line of everything that the kernel's own checks
-// print: the words are those of lib/bug.c, kernel/panic.c, kernel/locking/lockdep.c,
-// mm/kasan/report.c, kernel/rcu, kernel/hung_task.c, lib/list_debug.c, lib/debugobjects.c,
-// mm/slub.c and lib/kunit's absence of any.
+// reportLine matches the first line of everything that the kernel's own checks print: the
+// words are those of lib/bug.c, kernel/panic.c, kernel/locking/lockdep.c,
+// mm/kasan/report.c, kernel/rcu, kernel/hung_task.c, lib/list_debug.c, lib/debugobjects.c
+// and mm/slub.c; lib/kunit has none.
 var reportLine = regexp.MustCompile(`(?:^|\] )(?:` + strings.Join([]string{
 	`BUG: `, `BUG [a-z0-9_-]+ \(`, `WARNING: `, `Oops: `, `Kernel panic - not syncing`, `Internal error: `,
 	`general protection fault`, `kernel BUG at `, `divide error: `, `invalid opcode: `, `int3: `, `stack segment: `,
@@ -36,8 +36,8 @@ var reportLine = regexp.MustCompile(`(?:^|\] )(?:` + strings.Join([]string{
 	`corrupted stack end detected`, lateLine,
 }, "|") + `)`)
 
-// lateLine says that a CPU did not get to something in time, by a second and more. In real
-// time that is the host's doing, which runs something else than this vCPU.
+// lateLine matches a message that a CPU did not get to something in time, by a second or
+// more. In real time that is caused by the host, which ran something else than this vCPU.
 const lateLine = `sched: (?:RT throttling|DL replenish lagged)`
 
 var late = regexp.MustCompile(lateLine)

@@ -29,12 +29,12 @@ var (
 	diskService []byte
 )
 
-// image collects the files of an initramfs. A path is put in once, with its
-// directories before it.
+// image collects the files of an initramfs. Each path is added once, and the directories
+// above it are added before it.
 type image struct {
 	records []cpio.Record
 	seen    map[string]bool
-	prefix  string // before the paths of what is for the disk
+	prefix  string // goes before the paths of files that are for the disk
 }
 
 func newImage() *image { return &image{seen: map[string]bool{}} }
@@ -71,8 +71,8 @@ func (m *image) file(name, host string, mode fs.FileMode) error {
 	return nil
 }
 
-// program puts a host program into the guest at name, with what it needs to start
-// unless the guest has its own libraries.
+// program puts a host program into the guest at name, with the libraries that it needs to
+// start, unless the guest has its own libraries.
 func (m *image) program(name, host string) error {
 	if err := m.file(name, host, 0o755); err != nil || m.prefix != "" {
 		return err
@@ -176,7 +176,7 @@ func (m *image) write(file string) error {
 		return err
 	}
 	defer f.Close()
-	// Unpacked by an emulated CPU: what matters is not size.
+	// An emulated CPU unpacks it, so speed matters more than size.
 	z, err := gzip.NewWriterLevel(f, gzip.BestSpeed)
 	if err != nil {
 		return err
@@ -213,11 +213,11 @@ func staticBusybox() (string, error) {
 	return "", errors.New("no static busybox: run `make setup`, or install the package busybox-static")
 }
 
-// libraryDirs is where Debian's and Ubuntu's loader looks.
+// libraryDirs is where the loader of Debian and Ubuntu looks.
 var libraryDirs = []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib"}
 
-// SharedLibraries lists the loader and the libraries that a program needs to
-// start. A file that is no ELF program, such as a script, needs none.
+// SharedLibraries lists the loader and the libraries that a program needs to start. A file
+// that is not an ELF program, such as a script, needs none.
 func SharedLibraries(host string) ([]string, error) {
 	var found []string
 	seen := map[string]bool{}

@@ -17,7 +17,7 @@ import (
 	"cosched.io/cosched/internal/kbuild"
 )
 
-// The names of the guest's ports, as init.sh looks for them.
+// The names of the guest's ports, by which init.sh looks for them.
 const (
 	portStdout = "coslab.stdout"
 	portStderr = "coslab.stderr"
@@ -32,8 +32,8 @@ func qemuBinary() string {
 	return "qemu-system-x86_64"
 }
 
-// qemuArgs makes QEMU's command line. Its four extra files, from 3 on, are
-// console, standard output, standard error and status.
+// qemuArgs makes QEMU's command line. QEMU inherits four extra files, from file descriptor
+// 3 on: console, standard output, standard error and status.
 func qemuArgs(c Config, e emulator, initrd string) []string {
 	t := c.Topology
 	mem := c.MemoryMB
@@ -45,9 +45,10 @@ func qemuArgs(c Config, e emulator, initrd string) []string {
 	args := []string{
 		"-name", "guest=coslab-" + strings.ReplaceAll(c.Name, ",", ",,"), // a comma ends a value
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		// A guest of a PC with HPET would spend its time in emulating it.
+		// A guest on a PC with an HPET would spend its time on the emulation of it.
 		"-machine", "q35,hpet=off,graphics=off",
-		// Linux believes the die level of an Intel CPU only, and so an LLC for each die.
+		// Linux believes the die level of Intel CPUs only. It needs that level to see an
+		// LLC for each die.
 		"-cpu", "max,vendor=GenuineIntel",
 		"-smp", fmt.Sprintf("%d,sockets=%d,dies=%d,cores=%d,threads=%d", t.CPUs(), t.Sockets, t.Dies, t.Cores, t.Threads),
 		"-m", strconv.Itoa(mem),
@@ -59,8 +60,8 @@ func qemuArgs(c Config, e emulator, initrd string) []string {
 		args = append(args, "-L", dir)
 	}
 	if v := c.Virtual; v != nil {
-		// Nothing of the host gets in: neither its clock nor its entropy, nor the time
-		// at which its other threads serve a queue. RDRAND follows -seed.
+		// Nothing of the host may influence the guest: not its clock, not its entropy, and
+		// not the time at which its other threads serve a queue. RDRAND follows -seed.
 		args = append(args, "-icount", fmt.Sprintf("shift=%d", v.Shift),
 			"-rtc", "base=2020-01-01T00:00:00,clock=vm", "-seed", strconv.FormatUint(v.Seed, 10),
 			"-device", "virtio-serial-pci,ioeventfd=off")
@@ -95,7 +96,7 @@ func qemuArgs(c Config, e emulator, initrd string) []string {
 		}
 	}
 	if c.Disk != "" {
-		// Written to nowhere but a temporary file, so nothing needs to reach the host's disk.
+		// Writes go to a temporary file only, so nothing needs to reach the host's disk.
 		args = append(args,
 			"-drive", "if=none,id=disk,format=raw,snapshot=on,cache=unsafe,file="+strings.ReplaceAll(c.Disk, ",", ",,"),
 			"-device", "virtio-blk-pci,drive=disk,serial=coslab")
@@ -106,18 +107,21 @@ func qemuArgs(c Config, e emulator, initrd string) []string {
 // kernelHZ is CONFIG_HZ of configs/base.config.
 const kernelHZ = 1000
 
-// kernelCmdline makes the kernel's command line; the caller's parameters come last and win.
+// kernelCmdline makes the kernel's command line. The caller's parameters come last and so
+// take precedence.
 func kernelCmdline(c Config, accel string) string {
 	args := []string{
 		"console=ttyS0", "panic=-1", "nokaslr",
-		// An emulated TSC runs evenly on all CPUs, but the checks of that would not believe it on a busy host.
+		// An emulated TSC runs evenly on all CPUs, but on a busy host the kernel's checks
+		// would conclude that it does not.
 		"tsc=reliable", "clocksource=tsc", "nowatchdog", "random.trust_cpu=on",
 	}
 	if strings.HasPrefix(accel, "tcg") {
 		args = append(args, "no_timer_check")
 	}
 	if c.Virtual != nil {
-		// Its TSC counts nanoseconds. Each CPU would spend 60 ms in finding that out.
+		// In virtual time the TSC counts nanoseconds. Without lpj=, each CPU would spend 60
+		// ms in finding that out.
 		args = append(args, "lpj="+strconv.Itoa(1_000_000_000/kernelHZ))
 	}
 	if c.Online > 0 {
@@ -126,19 +130,19 @@ func kernelCmdline(c Config, accel string) string {
 	return strings.Join(append(args, c.Cmdline...), " ")
 }
 
-// staleCode tells whether a guest failed for a fault of the emulator, for which it
-// has to be started again.
+// staleCode tells whether a guest failed because of a fault of the emulator, and has to be
+// started again.
 //
-// The kernel patches a static key into running code by way of an int3 instruction.
-// QEMU before 8.1, with a host thread for each CPU, can translate that int3 on
-// one CPU just while another replaces it, and keeps the translation: the guest then
-// dies of an int3 that is no longer there. On a busy host that is one boot in ten.
+// The kernel patches a static key into running code by way of an int3 instruction. QEMU
+// before 8.1, with a host thread for each CPU, can translate that int3 on one CPU just
+// while another CPU replaces it, and keep the translation. The guest then dies of an int3
+// that is no longer there. On a busy host that happens in one boot of ten.
 func staleCode(ctx context.Context, e emulator, res *Result) bool {
 	if e.accel != accelTCG || res == nil || len(res.Reports) == 0 || !strings.Contains(res.Reports[0], "int3: ") {
 		return false
 	}
-	// The byte before the instruction pointer is where the int3 was. If it is there
-	// still (cc), it is the kernel's own fault.
+	// The byte before the instruction pointer is where the int3 was. If the int3 (cc) is
+	// still there, the fault is the kernel's own.
 	m := trapCode.FindStringSubmatch(res.Console)
 	return m != nil && m[1] != "cc" && qemuOlder(ctx, e.binary, 8, 1)
 }
@@ -147,7 +151,8 @@ var trapCode = regexp.MustCompile(`Oops: int3: (?s:.*?)Code: (?:[0-9a-f]{2} )*([
 
 var qemuVersion = regexp.MustCompile(`version (\d+)\.(\d+)`)
 
-// qemuOlder tells whether QEMU is known to be older than a version.
+// qemuOlder tells whether a QEMU is older than a version. It is false if that cannot be
+// found out.
 func qemuOlder(ctx context.Context, binary string, major, minor int) bool {
 	out, err := exec.CommandContext(ctx, binary, "--version").Output()
 	m := qemuVersion.FindSubmatch(out)
@@ -165,12 +170,13 @@ const accelTCG = "tcg,thread=multi"
 type emulator struct {
 	binary   string
 	accel    string   // the value of -accel
-	firmware []string // directories with firmware, where QEMU does not know them itself
+	firmware []string // directories with firmware, if QEMU does not know them itself
 }
 
-// emulatorFor chooses it: the distribution's QEMU, or the project's own for virtual time
-// and for guests that live on a disk. These run for minutes and switch many static keys,
-// and do not come to their end on a QEMU with what staleCode is about.
+// emulatorFor chooses the emulator: the distribution's QEMU, or the project's own QEMU for
+// virtual time and for guests that live on a disk. Guests on a disk run for minutes and
+// switch many static keys, so they do not come to their end on a QEMU that has the fault
+// which staleCode describes.
 func emulatorFor(ctx context.Context, c Config) (emulator, error) {
 	v := c.Virtual
 	e := emulator{binary: qemuBinary()}
@@ -206,8 +212,8 @@ var accelProbe struct {
 	err  error
 }
 
-// accelFor chooses QEMU's accelerator: TCG, unless COSCHED_ACCEL asks for kvm, or
-// for auto, which is KVM where it really works.
+// accelFor chooses QEMU's accelerator: TCG, unless COSCHED_ACCEL asks for kvm, or for auto,
+// which is KVM if a guest boots with it and TCG otherwise.
 func accelFor(ctx context.Context, c Config) (string, error) {
 	want := os.Getenv("COSCHED_ACCEL")
 	switch want {
@@ -230,8 +236,8 @@ func accelFor(ctx context.Context, c Config) (string, error) {
 // probeTimeout is several times what a two-CPU guest needs under KVM.
 const probeTimeout = 20 * time.Second
 
-// probeKVM boots a small guest: on nested or restricted hosts /dev/kvm can be
-// there and guests hang all the same. The answer holds for the life of the process.
+// probeKVM boots a small guest, because guests can hang on nested or restricted hosts even
+// if /dev/kvm is there. The result is kept for the life of the process.
 func probeKVM(ctx context.Context, kernel string) error {
 	accelProbe.Lock()
 	defer accelProbe.Unlock()
@@ -262,10 +268,11 @@ func probeKVM(ctx context.Context, kernel string) error {
 	return err
 }
 
-// slots is how many guests of one cache run at a time: more only slow each other.
+// slots is how many guests that share a cache run at a time: more would only slow each
+// other down.
 const slots = 2
 
-// takeSlot waits until this guest may run; with all, until no other guest runs.
+// takeSlot waits until this guest may run, or, if all is true, until no other guest runs.
 func takeSlot(ctx context.Context, all bool) (release func(), err error) {
 	cache, err := kbuild.CacheDir()
 	if err != nil {
@@ -286,7 +293,8 @@ func takeSlot(ctx context.Context, all bool) (release func(), err error) {
 		need = slots
 	}
 	for {
-		// Always in the same order, so that two that want all do not wait for each other.
+		// Slots are always taken in the same order, so that two guests that each want all
+		// slots do not wait for each other.
 		first := 0
 		if all {
 			first = len(held)

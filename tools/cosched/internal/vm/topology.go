@@ -7,38 +7,42 @@ import (
 	"strings"
 )
 
-// Topology is the shape of a guest's machine. CPUs are numbered as Linux numbers
-// them: the threads of a core are neighbours, then the cores of a die, the dies of
-// a socket, and sockets. Each die is one LLC domain.
+// Topology is the shape of a guest's machine. CPUs are numbered as Linux numbers them:
+// first the threads of a core, then the cores of a die, the dies of a socket, and the
+// sockets. Each die is one LLC domain.
 type Topology struct {
 	Sockets int `json:"sockets"`
 	Dies    int `json:"dies"`    // in each socket
 	Cores   int `json:"cores"`   // in each die
 	Threads int `json:"threads"` // in each core
-	// Nodes is the number of NUMA nodes; it divides the CPUs evenly. 0 or 1: not NUMA.
+	// Nodes is the number of NUMA nodes, which must divide the CPUs evenly. 0 or 1: not
+	// NUMA.
 	Nodes int `json:"nodes"`
-	// Distance between two different nodes, 20 when 0; Distances, if set, names all of them.
+	// Distance is the distance between any two different nodes, 20 when 0. Distances, if
+	// set, has the distance of each pair of nodes instead.
 	Distance  int     `json:"distance,omitempty"`
 	Distances [][]int `json:"distances,omitempty"`
 }
 
 const (
-	// usualCPUs is what the guests' kernels are configured for, but for that of
-	// configs/large.config, which is for maxCPUs.
+	// usualCPUs is the number of CPUs that the guests' kernels are configured for, except
+	// the kernel of configs/large.config, which is for maxCPUs.
 	usualCPUs = 64
 	maxCPUs   = 256
-	// everybody is an APIC number that means all CPUs, but in x2APIC mode. That mode QEMU
-	// has from 9.0 on, without knowing the time in it where time is virtual.
+	// everybody is the APIC number that means all CPUs, except in x2APIC mode. QEMU has
+	// that mode from version 9.0 on, but does not know the time in it if time is virtual.
 	everybody = 255
 )
 
-// defaultDistance is what firmware and QEMU say of nodes that nobody measured.
+// defaultDistance is what firmware and QEMU report as the distance of nodes that nobody
+// measured.
 const defaultDistance = 20
 
 // CPUs is the number of CPUs.
 func (t Topology) CPUs() int { return t.Sockets * t.Dies * t.Cores * t.Threads }
 
-// lastAPIC is the number that hardware gives the last CPU: each level has bits of its own.
+// lastAPIC returns the number that hardware gives to the last CPU: each level of the
+// topology has its own bits of the number.
 func (t Topology) lastAPIC() int {
 	id := t.Sockets - 1
 	for _, n := range []int{t.Dies, t.Cores, t.Threads} {
@@ -62,7 +66,7 @@ func (t Topology) split(parts int) [][]int {
 	return out
 }
 
-// NodeDistance is the distance between two nodes, 10 within one.
+// NodeDistance returns the distance between two nodes, which is 10 within one node.
 func (t Topology) NodeDistance(a, b int) int {
 	switch {
 	case t.Distances != nil:
@@ -124,8 +128,8 @@ type Preset struct {
 	Topology Topology `json:"topology"`
 }
 
-// Presets lists the machines that this project's sources of evidence used, and a
-// few to work with.
+// Presets lists the machines that this project's sources of evidence used, and a few more
+// to work with.
 var Presets = []Preset{
 	{"paper", "two dual-core chips, the machine of the OLS 2009 paper",
 		Topology{Sockets: 2, Dies: 1, Cores: 2, Threads: 1}},

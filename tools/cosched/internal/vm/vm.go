@@ -1,25 +1,25 @@
-// Package vm boots a kernel in QEMU with a chosen topology, runs one program in
-// the guest, and returns its exit status and output.
+// Package vm boots a kernel in QEMU with a chosen topology, runs one program in the guest,
+// and returns the program's exit status and output.
 //
-// The guest lives in an initramfs made for each run: busybox, a small init
-// (init.sh), the programs asked for with their shared libraries, and extra files.
-// Standard output, standard error and the exit status come back each through a
-// virtio-serial port of its own, so that kernel messages never mix with them; the
-// console is watched for panics and for reports of the kernel's own checks.
+// The guest lives in an initramfs that is made for each run: busybox, a small init
+// (init.sh), the requested programs with their shared libraries, and extra files. Standard
+// output, standard error and the exit status come back through a virtio-serial port each,
+// so that kernel messages never mix with them. The console is watched for panics and for
+// reports of the kernel's own checks.
 //
-// With a disk, the initramfs only brings these programs and files to a Debian system
-// there (disk-init.sh), whose systemd then starts the program (disk-start.sh).
+// With a disk, the initramfs only copies these programs and files to a Debian system on the
+// disk (disk-init.sh), whose systemd then starts the program (disk-start.sh).
 //
-// Guests run under TCG, QEMU's emulator, unless COSCHED_ACCEL says otherwise: it
-// is everywhere, it can give a guest any topology on any host, and the two cores
-// of a small machine can carry 64 emulated CPUs. What a guest takes in time says
+// Guests run under TCG, QEMU's emulator, unless COSCHED_ACCEL says otherwise: TCG is
+// available everywhere, it can give a guest any topology on any host, and the two cores of
+// a small machine can carry 64 emulated CPUs. The time that something takes in a guest says
 // nothing about hardware.
 //
-// github.com/hugelgupf/vmtest was considered and not taken: it starts a QEMU process
-// and builds u-root guests, but has neither topologies nor separate output and exit
-// status of a guest's program, which are this package's work, it never made a
-// release, and its module brings thirty others. Its neighbour, u-root's cpio
-// package, writes our initramfs.
+// github.com/hugelgupf/vmtest was considered and not used. It starts a QEMU process and
+// builds u-root guests, but it has neither topologies nor separate output and exit status
+// of a guest's program, which are this package's work. It never made a release, and its
+// module brings thirty others. The initramfs is written with the cpio package of u-root,
+// its neighbour.
 package vm
 
 import (
@@ -47,50 +47,53 @@ import (
 type Config struct {
 	Name       string   // shown in errors and in the name of the kept log; the program's name when empty
 	Kernel     string   // bzImage
-	Topology   Topology // Find("demo").Topology, or one's own
-	KernelCPUs int      // what the kernel is configured for; 64, as most of ours are, when 0
+	Topology   Topology // Find("demo").Topology, or any other
+	KernelCPUs int      // the number of CPUs that the kernel is configured for; 64, as most kernels of this project are, when 0
 	MemoryMB   int      // at least 64 per NUMA node; 1024 plus 16 per CPU when 0
 	Cmdline    []string // more kernel parameters
-	Online     int      // CPUs brought up at boot (maxcpus=); the rest can be put online later; 0 means all
-	// Virtual runs the guest in parallel virtual time, on the QEMU that `make lab`
-	// builds (and this does when it is not there yet).
+	Online     int      // number of CPUs brought up at boot (maxcpus=); the rest can be put online later; 0 means all
+	// Virtual runs the guest in parallel virtual time, on the QEMU that `make lab` builds.
+	// If that QEMU is not there yet, it is built.
 	Virtual  *VirtualTime
 	QEMUArgs []string // more arguments for QEMU, such as a plugin
 	// Disk is the image of a Debian system, as package debian makes them. The guest then
-	// lives on it: systemd is its first process and the program one of its services.
-	// Nothing that the guest writes is kept. Host programs come to /usr/local/bin and
-	// without their libraries, which are those of the image.
+	// lives on that disk: systemd is its first process, and the program is one of its
+	// services. Nothing that the guest writes is kept. Host programs are put into
+	// /usr/local/bin, and without their libraries: they use those of the image.
 	Disk string
 
-	// Command is the program and its arguments. A name with a slash that exists
-	// on the host is copied with its shared libraries to /bin in the guest;
-	// anything else is looked up in the guest: a busybox applet, one of Programs, a file of Files.
+	// Command is the program and its arguments. A name that has a slash and exists on the
+	// host is copied, with its shared libraries, to /bin in the guest. Any other name is
+	// looked up in the guest: a busybox applet, one of Programs, or a file of Files.
 	Command  []string
-	Programs []string // more host programs, found on the host's PATH unless with a slash, put into the guest's /bin
+	Programs []string // more host programs for the guest's /bin, found on the host's PATH unless the name has a slash
 	Files    []File   // more files
-	Env      []string // NAME=VALUE, beside PATH, HOME and TERM
-	// Stdout and Stderr receive the program's output while it runs; the result has it too.
+	Env      []string // NAME=VALUE, in addition to PATH, HOME and TERM
+	// Stdout and Stderr receive the program's output while it runs. The result has the
+	// output too.
 	Stdout, Stderr io.Writer
 	Console        io.Writer // receives the kernel's console while it runs
 
 	Timeout time.Duration // for boot and program together; DefaultTimeout when 0
-	// FailOnReport turns a report of the kernel on the console (oops, lockdep,
-	// KASAN, RCU, hung task, ...) into an error, and ends the guest early.
+	// FailOnReport turns a report of the kernel on the console (oops, lockdep, KASAN, RCU,
+	// hung task, ...) into an error, and ends the guest early.
 	FailOnReport bool
-	// Exclusive keeps other guests from running at the same time, for what is timed.
+	// Exclusive keeps other guests from running at the same time. It is for guests in which
+	// times are measured.
 	Exclusive bool
 }
 
-// VirtualTime makes a guest's time a count of what each of its CPUs executes. The
-// guest's CPUs work at the same time, as it sees it, and what it does is the same
-// in every run, whatever else the host does. One host thread executes all CPUs.
+// VirtualTime makes a guest's time a count of the instructions that each of its CPUs
+// executes. In the guest's time its CPUs work simultaneously, and what the guest does is
+// the same in every run, whatever else the host does. One host thread executes all CPUs.
 type VirtualTime struct {
-	// Shift says how long an instruction takes: 2 to the power of Shift, in
-	// nanoseconds, 0 to 10. A guest with slower CPUs ends sooner.
+	// Shift says how long an instruction takes: 2 to the power of Shift, in nanoseconds; 0
+	// to 10. A guest with slower CPUs ends sooner.
 	Shift int
-	Seed  uint64 // of QEMU's choices between CPUs; another one makes another run
-	// Pause is what the guest's PAUSE takes; QEMU's default, 50 ns, when 0. The longer,
-	// the fewer instructions a program has that spins with it.
+	Seed  uint64 // of QEMU's choices between CPUs; another seed makes another run
+	// Pause is the time that the guest's PAUSE instruction takes; QEMU's default, 50 ns,
+	// when 0. The longer it is, the fewer instructions a program executes that spins with
+	// PAUSE.
 	Pause time.Duration
 	// Quantum is how far the clocks of two busy CPUs may be apart; QEMU's default, 10 us, when 0.
 	Quantum time.Duration
@@ -104,27 +107,27 @@ type File struct {
 	Mode os.FileMode // 0644 when 0 (the host file's when Host is set)
 }
 
-// DefaultTimeout bounds a run that asks for nothing else.
+// DefaultTimeout bounds a run whose Config has no Timeout.
 const DefaultTimeout = 2 * time.Minute
 
 // Result is what a program left behind.
 type Result struct {
 	ExitStatus     int // 128 plus the signal's number when a signal ended it
 	Stdout, Stderr []byte
-	Console        string   // everything that the kernel said
+	Console        string   // everything that the kernel printed
 	Reports        []string // the kernel's reports found in Console, first line of each
 	Elapsed        time.Duration
 }
 
-// Error is a guest that did not come to its end.
+// Error is the error for a guest that did not come to its end.
 type Error struct {
 	Name    string
 	Why     string
 	Console string // the whole console
-	LogFile string // where it is kept; empty if it could not be
+	LogFile string // where the console is kept; empty if it could not be saved
 	Reports []string
-	Stderr  []byte // the program's and QEMU's messages until then
-	Err     error  // context.DeadlineExceeded for a timeout, or what else is behind it
+	Stderr  []byte // the messages of the program and of QEMU until then
+	Err     error  // context.DeadlineExceeded for a timeout, or another cause
 }
 
 const errorLines = 25
@@ -166,7 +169,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	if err := c.Topology.check(); err != nil {
 		return nil, fmt.Errorf("guest %s: %w", c.Name, err)
 	}
-	// A kernel would leave out the others, and say so where nobody looks.
+	// The kernel would not use the other CPUs, and would say so only where nobody looks.
 	if n, most := c.Topology.CPUs(), cmp.Or(c.KernelCPUs, usualCPUs); n > most {
 		return nil, fmt.Errorf("guest %s: its kernel is for %d CPUs, not %d: take the variant large", c.Name, most, n)
 	}
@@ -192,7 +195,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	}
 	defer release()
 	for attempt := 1; ; attempt++ {
-		// The wait for a slot is not the guest's time.
+		// The time of the wait for a slot does not count as the guest's.
 		timed, cancel := context.WithTimeout(ctx, c.Timeout)
 		res, err := boot(timed, c, e, initrd)
 		cancel()
@@ -203,12 +206,13 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	}
 }
 
-// reportTime is for the rest of a report after its first line. What staleCode looks for
-// is near the end: 2 s were too short with three guests on two cores.
+// reportTime is the time for the rest of a report after its first line. What staleCode
+// looks for is near the end: 2 s were too short with three guests on two cores.
 const reportTime = 10 * time.Second
 
-// maxAttempts bounds the starts of one guest for what staleCode finds: on a quiet host of
-// two cores six of seven boots of the demonstration's guest ended so, each after 5 s.
+// maxAttempts bounds how often one guest is started because of what staleCode finds. On a
+// quiet host with two cores, six of seven boots of the demonstration's guest ended that
+// way, each after 5 s.
 const maxAttempts = 20
 
 // boot runs QEMU until the guest powers off or something goes wrong.
@@ -218,7 +222,7 @@ func boot(ctx context.Context, c Config, e emulator, initrd string) (*Result, er
 	defer giveUp(nil)
 	watch := &console{live: c.Console, realTime: c.Virtual == nil, onReport: func(line string) {
 		if c.FailOnReport {
-			// The rest of the report is worth waiting for: on a busy host, seconds.
+			// Wait for the rest of the report, which takes seconds on a busy host.
 			time.AfterFunc(reportTime, func() { giveUp(errReport) })
 		}
 	}}
@@ -231,7 +235,8 @@ func boot(ctx context.Context, c Config, e emulator, initrd string) (*Result, er
 
 	cmd := exec.CommandContext(ctx, e.binary, qemuArgs(c, e, initrd)...)
 	cmd.Stderr = &qemuErr
-	// QEMU dies with this process, and never sees the terminal's interrupt first.
+	// QEMU dies with this process, and does not get the terminal's interrupt before this
+	// process does.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = 5 * time.Second
 	var copies sync.WaitGroup
@@ -252,7 +257,7 @@ func boot(ctx context.Context, c Config, e emulator, initrd string) (*Result, er
 		cmd.ExtraFiles = append(cmd.ExtraFiles, w)
 		copies.Go(func() {
 			defer r.Close()
-			// A pipe ends when QEMU does.
+			// The pipe ends when QEMU ends.
 			_, _ = io.Copy(p.w, r)
 		})
 	}
@@ -293,11 +298,11 @@ func boot(ctx context.Context, c Config, e emulator, initrd string) (*Result, er
 
 var errReport = errors.New("the kernel reported a problem")
 
-// IsReport tells whether an error of Run comes from the kernel's own checks.
+// IsReport tells whether an error of Run was caused by a report of the kernel's own checks.
 func IsReport(err error) bool { return errors.Is(err, errReport) }
 
-// runLocked runs a command whose Pdeathsig must not fire early: the signal is sent
-// when the thread that started the process ends, so that thread is held.
+// runLocked runs a command with Pdeathsig. That signal is sent when the thread that started
+// the process ends, so this thread is kept until the process has ended.
 func runLocked(cmd *exec.Cmd, started func()) error {
 	done := make(chan error)
 	go func() {
@@ -313,7 +318,7 @@ func runLocked(cmd *exec.Cmd, started func()) error {
 	return <-done
 }
 
-// capture keeps what is written and passes it on at once.
+// capture keeps what is written, and passes it on at once.
 type capture struct {
 	live io.Writer
 	mu   sync.Mutex
@@ -336,8 +341,8 @@ func (c *capture) bytes() []byte {
 	return c.buf.Bytes()
 }
 
-// Lines makes a writer, for Stdout, Stderr or Console, that calls f with each
-// complete line.
+// Lines returns a writer, for Stdout, Stderr or Console, that calls f for each complete
+// line.
 func Lines(f func(line string)) io.Writer { return &lineWriter{f: f} }
 
 type lineWriter struct {
@@ -360,7 +365,7 @@ func (l *lineWriter) Write(b []byte) (int, error) {
 // logAge is how long the console of a failed guest is kept.
 const logAge = 7 * 24 * time.Hour
 
-// keepLog saves a console and returns where, or "" if it cannot.
+// keepLog saves a console and returns the name of the file, or "" if it cannot be saved.
 func keepLog(name, text string) string {
 	cache, err := kbuild.CacheDir()
 	if err != nil {

@@ -56,7 +56,7 @@ func TestParseTopology(t *testing.T) {
 	}
 }
 
-// The levels of a topology have bits of their own in a CPU's number.
+// Each level of a topology has its own bits in a CPU's number.
 func TestLastAPIC(t *testing.T) {
 	for in, want := range map[string]int{"1,1,1,1": 0, "2,1,2,2": 7, "2,1,22,1": 53, "4,4,4,1": 63, "1,3,3,3": 42, "4,8,8,1": 255} {
 		p, err := ParseTopology(in)
@@ -113,7 +113,7 @@ func TestConsoleFindsReports(t *testing.T) {
 			t.Errorf("%q: report is %v, want %v", tt.line, got, tt.want)
 		}
 	}
-	// A vCPU that the host did not run.
+	// A message about a vCPU that the host did not run.
 	c := &console{realTime: true}
 	if _, err := c.Write([]byte("[    1.5] sched: DL replenish lagged too much\n")); err != nil || len(c.reports()) > 0 {
 		t.Errorf("%v, reports %q", err, c.reports())
@@ -159,7 +159,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// A QEMU that cannot start is reported as such, with what it said.
+// A QEMU that cannot start is reported as such, with its messages.
 func TestQEMUFails(t *testing.T) {
 	fake := filepath.Join(t.TempDir(), "qemu")
 	if err := os.WriteFile(fake, []byte("#!/bin/sh\necho no such machine >&2\nexit 1\n"), 0o755); err != nil {
@@ -174,8 +174,8 @@ func TestQEMUFails(t *testing.T) {
 	}
 }
 
-// A guest that dies of the emulator's stale code is started again, one that dies
-// of anything else is not.
+// A guest that dies of the emulator's stale code is started again. A guest that dies of
+// anything else is not.
 func TestStaleCode(t *testing.T) {
 	fake := filepath.Join(t.TempDir(), "qemu")
 	script := "#!/bin/sh\n[ \"$1\" = --version ] && { echo \"QEMU emulator version $QVERSION\"; exit; }\n" +
@@ -208,7 +208,7 @@ func TestStaleCode(t *testing.T) {
 	}
 }
 
-// With a disk, programs and files are for it, and come without libraries.
+// With a disk, programs and files are put on the disk, and programs come without libraries.
 func TestDiskInitramfs(t *testing.T) {
 	c := Config{
 		Disk: "/images/a,b.ext4", Command: []string{"/bin/ls", "/"}, Programs: []string{"sh"},
