@@ -215,8 +215,8 @@ func (r Row) controllers() []string {
 	return slices.Compact(list)
 }
 
-// make returns the command that makes a row's makefile in the guest; gang replaces %d by a
-// number.
+// make returns the command that makes a row's makefile in the guest; gang replaces %d by
+// the number of the instance.
 func (r Run) make(option string) []string {
 	return append([]string{"make", option, "-C", guestSource, "-f", r.Row.Makefile, "O=/tmp/made%d"}, r.Row.Args...)
 }
@@ -279,8 +279,8 @@ const format = "1"
 
 // Do runs a suite, two guests at a time unless Options say otherwise, and returns a result
 // for each run, in their order. A run that was made before, with the same kernel, QEMU,
-// model, program and seed, is taken from the cache, so a series that was interrupted goes
-// on where it was.
+// model, program and seed, is taken from the cache, so a series that was interrupted
+// continues where it stopped.
 func Do(ctx context.Context, s Suite, o Options) ([]Result, error) {
 	if o.Jobs == 0 {
 		o.Jobs = 2

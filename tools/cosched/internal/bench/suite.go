@@ -70,8 +70,8 @@ type Row struct {
 	// Threads makes all clusters consist of threads of one process, in threaded cgroups.
 	Threads bool `json:"threads,omitempty"`
 	// Host is a program of the machine that runs the lab, of which gang, of
-	// tests/workloads, makes clusters. If it is set, Program is empty, and Args are its
-	// arguments.
+	// tests/workloads, runs an instance in each cluster. If it is set, Program is empty,
+	// and Args are its arguments.
 	Host string `json:"host,omitempty"`
 	// Makefile is a makefile of tests/workloads that each cluster makes for itself, with
 	// all output in a folder of its own. The makefile says what the guest needs for that.

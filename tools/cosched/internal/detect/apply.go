@@ -10,22 +10,22 @@ import (
 	"cosched.io/cosched"
 )
 
-// Clusters makes clusters of groups, as parts NAME/1, NAME/2, ... of a cluster.
+// Clusters makes clusters for groups, as parts NAME/1, NAME/2, ... of a cluster.
 type Clusters struct {
 	Host cosched.Host
 	Name string
-	Note func(text string) // is told what is less than was asked for
+	Note func(text string) // is called with what is less than was asked for
 
-	created []cosched.Group // what was not there before
+	created []cosched.Group // the clusters that were not there before
 	made    map[int]cosched.Group
-	threads map[int]int // in each LLC domain, where the kernel does not choose homes
+	threads map[int]int // number in each LLC domain, if the kernel does not choose homes
 	told    bool
-	// setHome is that of the host, but in a test: no file system refuses a value as the
+	// setHome is Host.SetHome, except in a test: no file system refuses a value as the
 	// kernel does.
 	setHome func(cosched.Group, cosched.Home, bool) (string, error)
 }
 
-// Prepare makes the cluster that the parts are in, if it is not there.
+// Prepare makes the cluster that contains the parts, if it is not there.
 func (c *Clusters) Prepare() error {
 	c.made, c.threads = map[int]cosched.Group{}, map[int]int{}
 	if c.setHome == nil {
@@ -36,11 +36,11 @@ func (c *Clusters) Prepare() error {
 	return err
 }
 
-// Undo removes the clusters that were made and have no threads, for who has failed with an
-// error since. That is returned, and says what is left.
+// Undo removes the clusters that were made and have no threads, for a caller that has
+// failed with an error since. It returns that error, which then also says what is left.
 func (c *Clusters) Undo(err error) error { return c.Host.Undo(c.created, err) }
 
-// Apply moves threads to the clusters that they belong to now. One that has ended is
+// Apply moves threads to the clusters that they belong to now. A thread that has ended is
 // no error.
 func (c *Clusters) Apply(changes []Change, sizes map[int][]int) error {
 	for _, ch := range changes {
@@ -91,7 +91,7 @@ func (c *Clusters) makePart(name string, threads int) (cosched.Group, error) {
 	if !errors.Is(err, syscall.EOPNOTSUPP) {
 		return g, err
 	}
-	// The kernel does not choose: the LLC domain with the fewest threads so far.
+	// The kernel does not choose homes: take the LLC domain with the fewest threads so far.
 	m, err := c.Host.Machine()
 	if err != nil {
 		return "", err
@@ -103,7 +103,7 @@ func (c *Clusters) makePart(name string, threads int) (cosched.Group, error) {
 	c.note("this kernel does not choose homes itself: each cluster gets the LLC domain with the fewest threads of the others")
 	best := 0
 	for i := range m.LLCs {
-		// Domains can have unequal numbers of CPUs.
+		// Domains can have different numbers of CPUs, so compare threads per CPU.
 		if c.threads[i]*len(m.LLCs[best]) < c.threads[best]*len(m.LLCs[i]) {
 			best = i
 		}
@@ -120,7 +120,7 @@ func (c *Clusters) makePart(name string, threads int) (cosched.Group, error) {
 	return g, err
 }
 
-// note tells something once.
+// note passes on a text, but only the first one.
 func (c *Clusters) note(text string) {
 	if !c.told {
 		c.Note(text)

@@ -12,7 +12,7 @@ import (
 	"cosched.io/cosched/internal/coschedtest"
 )
 
-// Clusters that someone else makes meanwhile are used.
+// Clusters that another program makes meanwhile are used.
 func TestApplyOvertaken(t *testing.T) {
 	h := coschedtest.Overtaken(coschedtest.Overtaken(coschedtest.Host(t), "new"), "new/1")
 	c := Clusters{Host: h, Name: "new", Note: func(string) {}}
@@ -28,7 +28,8 @@ func TestApplyOvertaken(t *testing.T) {
 	}
 }
 
-// Who fails leaves no cluster that was not there, but for those that have threads already.
+// A caller that fails leaves no cluster that was not there before, except those that have
+// threads already.
 func TestApplyUndone(t *testing.T) {
 	h := coschedtest.Host(t)
 	refused := errors.New("refused")
@@ -99,7 +100,7 @@ func TestApply(t *testing.T) {
 		}
 		first, second := "auto", "auto"
 		if !chooses {
-			// The second gets the domain that the first has not.
+			// The second part gets the domain that the first one has not.
 			first, second = "0-3", "4-7"
 		}
 		if a, b := read("1/cosched.cpus_preferred"), read("2/cosched.cpus_preferred"); a != first || b != second {
@@ -111,7 +112,7 @@ func TestApply(t *testing.T) {
 		if err := c.Apply([]Change{{Thread{TID: 41}, 1, 2}, {Thread{TID: 42}, 2, 0}}, map[int][]int{2: {41}}); err != nil {
 			t.Fatal(err)
 		}
-		// These files keep what was written to their beginning last.
+		// At their beginning, these files keep what was written last.
 		if got := read("2/cgroup.threads"); got != "41" {
 			t.Errorf("moved: %q", got)
 		}

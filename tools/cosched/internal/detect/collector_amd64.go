@@ -22,74 +22,79 @@ import (
 )
 
 const (
-	// As detect.bpf.c has them.
+	// These have the same values in detect.bpf.c.
 	targetSelf     = uint32(1)
 	targetChildren = uint32(2)
 	whereShared    = 2
 
-	// Entries of the maps: 256 threads at 256 locks each in one interval, of about 100
-	// bytes. What finds no room is counted.
+	// Numbers of entries of the maps: 256 threads that use 256 locks each in one interval.
+	// An entry takes about 100 bytes. What finds no room is counted.
 	maxUses  = 1 << 16
 	maxWakes = 1 << 16
-	// Fewer, as a process that maps a gigabyte has a quarter of a million.
+	// There are fewer entries for pages, as a process that maps a gigabyte has a quarter of
+	// a million pages.
 	maxPages = 1 << 14
 
-	// Processes whose calls are watched at a time, in turn: each takes time to switch.
+	// maxProbed is how many processes have their calls watched at a time. Processes take
+	// turns, because switching takes time for each.
 	maxProbed = 16
 
-	// How long it is the turn of some, at most, while others wait for theirs.
+	// turnTime is how long the same processes are watched, at most, while others wait for
+	// their turn.
 	turnTime = 100 * time.Millisecond
 
-	// Probes that wait for their end, each with a thread.
+	// maxClosing is how many probes may be waiting for their removal. Each takes a thread.
 	maxClosing = 4 * maxProbed
 
-	// How often processes are looked for. Children are observed from their birth, but
-	// calls of their lock functions only once their C library was found.
+	// scanEvery is how often processes are looked for. Children are observed from their
+	// birth on, but calls of their lock functions only from when their C library was found.
 	scanEvery = 250 * time.Millisecond
-	// And while there are none: what is observed is paid for by their CPU time.
+	// scanFirst is how often they are looked for while there are none: observing is paid
+	// for by the CPU time of the observed processes.
 	scanFirst = 10 * time.Millisecond
 )
 
-// process is one that is observed.
+// process is an observed process.
 type process struct {
-	cpu    time.Duration // that it has used
+	cpu    time.Duration // CPU time that it has used
 	probes []*probe      // nil until they are found
 }
 
-// probe is a file with functions that take locks.
+// probe is a file that has functions which take locks.
 type probe struct {
 	in      *link.Executable
 	file    string   // as the process sees it
-	offsets []uint64 // none where the kernel puts no probes there
+	offsets []uint64 // empty if the kernel puts no probes there
 }
 
 // Collector counts what the observed processes do.
 type Collector struct {
 	objects   objectObjects
-	multi     bool // the kernel attaches to many functions at once
-	faults    bool // page faults count
+	multi     bool // the kernel can attach to many functions at once
+	faults    bool // page faults are counted
 	always    []io.Closer
 	find      func() ([]int, error)
 	processes map[uint32]*process
 	functions map[string][]uint64   // offsets of lock functions that can be watched, by device and inode
-	turn      int                   // of the processes whose calls are watched
-	calls     []link.Link           // while they are
-	opening   chan callLinks        // until they are, once that began
-	enough    atomic.Bool           // do not go on opening
-	closing   atomic.Int32          // calls that are no more
-	events    []link.Link           // while they are
-	coming    chan eventLinks       // until they are, once that began
+	turn      int                   // which processes have their calls watched next
+	calls     []link.Link           // links to lock functions, while these are watched
+	opening   chan callLinks        // gives calls once they are there; nil unless they are being opened
+	enough    atomic.Bool           // stop opening links to lock functions
+	closing   atomic.Int32          // number of links in calls that are being closed
+	events    []link.Link           // links to events, while these are watched
+	coming    chan eventLinks       // gives events once they are there; nil unless they are being opened
 	before    [5]*ebpf.ProgramStats // as counts lists them, before Run
 	refused   uint64                // processes that found no room
 	unwatched []string              // files whose functions the kernel puts no probes on, and why
 	overhead  Overhead
-	lost      Lost // in all
-	told      Lost // with the last sample
+	lost      Lost // in total
+	told      Lost // in total, as of the last sample
 }
 
-// Open loads what counts into the kernel, page faults or not. Limit is the part of their CPU
-// time that the observed processes may lose by it. From then on this process runs before others: what
-// takes long, and commands, are started by Leisurely.
+// Open loads the programs that count into the kernel; faults says whether they count page
+// faults. limit is the part of their CPU time that the observed processes may lose by it.
+// From then on this process runs before others, so anything that takes long, and commands,
+// must be started by Leisurely.
 func Open(limit float64, faults bool) (_ *Collector, err error) {
 	c := &Collector{faults: faults, processes: map[uint32]*process{}, functions: map[string][]uint64{}}
 	c.overhead.Limit = limit
@@ -125,9 +130,9 @@ func Open(limit float64, faults bool) (_ *Collector, err error) {
 	return c, c.calibrate()
 }
 
-// Close takes everything out of the kernel.
+// Close removes everything from the kernel.
 func (c *Collector) Close() {
-	_ = c.settle() // nothing comes of it any more
+	_ = c.settle() // its error does not matter any more
 	c.detachCalls()
 	detach(&c.events)
 	for _, a := range c.always {
@@ -136,7 +141,7 @@ func (c *Collector) Close() {
 	c.objects.Close()
 }
 
-// detach takes probes away.
+// detach removes probes.
 func detach(links *[]link.Link) {
 	for _, l := range *links {
 		l.Close()
@@ -144,9 +149,9 @@ func detach(links *[]link.Link) {
 	*links = nil
 }
 
-// detachCalls takes all probes of functions away at once. The kernel does that at once,
-// but then waits until nobody is in their program, which took up to seconds on a machine
-// with many wakeups: nobody waits for that.
+// detachCalls removes all probes of functions, without waiting. The kernel takes them away
+// at once, but then waits until no CPU is in their program, which took up to seconds on a
+// machine with many wakeups. A goroutine for each probe does that wait.
 func (c *Collector) detachCalls() {
 	for _, l := range c.calls {
 		c.closing.Add(1)
@@ -158,7 +163,7 @@ func (c *Collector) detachCalls() {
 	c.calls = nil
 }
 
-// Observe observes the processes that a function finds, and those that they make.
+// Observe observes the processes that find returns, and the processes that these make.
 func (c *Collector) Observe(find func() ([]int, error)) error {
 	c.find = find
 	return c.search()
@@ -169,7 +174,7 @@ func (c *Collector) ObserveChildren() error {
 	return c.objects.Targets.Put(uint32(os.Getpid()), targetChildren)
 }
 
-// search looks for processes that began or ended, and for the functions of new ones.
+// search looks for processes that began or ended, and for the lock functions of new ones.
 func (c *Collector) search() error {
 	if c.find != nil {
 		pids, err := c.find()
@@ -209,8 +214,8 @@ func (c *Collector) search() error {
 	return nil
 }
 
-// probesOf finds the functions that take locks in a process; none while its C library
-// is not mapped yet.
+// probesOf finds the functions that take locks in a process. It returns nil while the
+// process has not mapped its C library yet.
 func (c *Collector) probesOf(pid uint32) []*probe {
 	proc := filepath.Join("/proc", strconv.Itoa(int(pid)))
 	program, _ := os.Readlink(filepath.Join(proc, "exe"))
@@ -226,7 +231,8 @@ func (c *Collector) probesOf(pid uint32) []*probe {
 		file := filepath.Join(proc, "root", m.file)
 		offsets, known := c.functions[m.inode]
 		if !known {
-			// A file that was replaced since has other functions, if it can be read.
+			// If the file was replaced since it was mapped, the new file has other
+			// functions. It may also not be readable.
 			var st unix.Stat_t
 			if unix.Stat(file, &st) != nil || fmt.Sprintf("%02x:%02x %d", unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino) != m.inode {
 				continue
@@ -247,9 +253,9 @@ func (c *Collector) probesOf(pid uint32) []*probe {
 
 // attach watches some functions of a process.
 func (c *Collector) attach(pid uint32, in *link.Executable, offsets []uint64) (list []link.Link, err error) {
-	// Putting a probe somewhere waits for threads of the process, and so do those that
-	// were stopped by one, so all can take long once the busiest function has its probe:
-	// that, the first, gets it last and loses it first.
+	// Adding a probe waits for threads of the process, and threads that were stopped by a
+	// probe wait as well. So all of this can take long once the busiest function has its
+	// probe. That function, the first of the list, gets its probe last and loses it first.
 	for first := len(offsets); first > 0; {
 		end := first
 		if first--; c.multi && first > 0 {
@@ -269,7 +275,7 @@ func (c *Collector) attach(pid uint32, in *link.Executable, offsets []uint64) (l
 	return list, nil
 }
 
-// callLinks is what came of putting probes on lock functions.
+// callLinks is the result of adding probes to lock functions.
 type callLinks struct {
 	links  []link.Link
 	failed map[*probe]string // why
@@ -285,8 +291,9 @@ func (c *Collector) withLocks() (pids []uint32) {
 	return pids
 }
 
-// watchCalls watches the calls of lock functions of the processes whose turn it is. That can
-// take seconds on a busy machine, in which all else goes on: c.opening tells when it is done.
+// watchCalls watches the calls of lock functions of the processes whose turn it is. That
+// can take seconds on a busy machine. It does not block the rest meanwhile: c.opening tells
+// when it is done.
 func (c *Collector) watchCalls() {
 	if c.closing.Load() > maxClosing {
 		return
@@ -329,7 +336,7 @@ func (c *Collector) watchCalls() {
 	}()
 }
 
-// callsOpened takes what watchCalls began.
+// callsOpened takes over what watchCalls began.
 func (c *Collector) callsOpened(o callLinks) {
 	c.opening = nil
 	c.calls = o.links
@@ -344,13 +351,13 @@ func (c *Collector) callsOpened(o callLinks) {
 	}
 }
 
-// eventLinks is what came of watching futex calls, wakeups and page faults.
+// eventLinks is the result of watching futex calls, wakeups and page faults.
 type eventLinks struct {
 	links []link.Link
 	err   error
 }
 
-// watchEvents watches futex calls and wakeups, and page faults if these count.
+// watchEvents watches futex calls and wakeups, and page faults if they are counted.
 func (c *Collector) watchEvents() (e eventLinks) {
 	type tracepoint struct {
 		name    string
@@ -371,21 +378,21 @@ func (c *Collector) watchEvents() (e eventLinks) {
 	return e
 }
 
-// openEvents begins to watch them. That can take seconds as well: a tracepoint that was
-// switched off shortly before is switched on after a grace period.
+// openEvents begins to watch events. That can take seconds as well: a tracepoint that was
+// switched off shortly before is switched on after a grace period only.
 func (c *Collector) openEvents() {
 	c.coming = make(chan eventLinks, 1)
 	go func() { c.coming <- c.watchEvents() }()
 }
 
-// eventsOpened takes what openEvents began.
+// eventsOpened takes over what openEvents began.
 func (c *Collector) eventsOpened(e eventLinks) error {
 	c.coming = nil
 	c.events = e.links
 	return e.err
 }
 
-// settle waits for what is being put in its place.
+// settle waits for links that are being made.
 func (c *Collector) settle() error {
 	if c.opening != nil {
 		c.enough.Store(true)
@@ -397,15 +404,16 @@ func (c *Collector) settle() error {
 	return nil
 }
 
-// probed is a function to measure a probe at. Its first instruction is none that the
-// kernel executes for the program, so the probe costs two traps, which is the most.
+// probed is a function at which the cost of a probe is measured. Its first instruction is
+// not one that the kernel executes on behalf of the program, so the probe costs two traps,
+// which is the most that a probe costs.
 //
 //go:noinline
 //go:nosplit
 func probed(p *uint64) uint64 { return *p + 1 }
 
-// calibrate measures what a probe, a watched system call and a watched page fault cost, apart
-// from their programs.
+// calibrate measures what a probe, a watched system call and a watched page fault cost,
+// apart from the run time of their programs.
 func (c *Collector) calibrate() error {
 	pc := uint64(reflect.ValueOf(probed).Pointer())
 	mapped, err := executable("/proc/self/maps")
@@ -430,7 +438,7 @@ func (c *Collector) calibrate() error {
 	if err != nil {
 		return err
 	}
-	// Any short system call.
+	// This can be any short system call.
 	call := func() { _, _, _ = unix.RawSyscall(unix.SYS_GETPPID, 0, 0, 0) }
 	alone, err := costOf(call, nil)
 	if err != nil {
@@ -447,7 +455,7 @@ func (c *Collector) calibrate() error {
 			return err
 		}
 	}
-	// They stay for Run, which begins with them.
+	// The events stay attached for Run, which begins with them.
 	if err := c.eventsOpened(c.watchEvents()); err != nil {
 		return err
 	}
@@ -466,30 +474,31 @@ func (c *Collector) calibrate() error {
 	return err
 }
 
-// Of costOf: a round of probes takes a millisecond or some.
+// rounds and calls are those of costOf. A round of probes takes a millisecond or a few.
 const rounds, calls = 9, 200
 
-// fresh gives a function that faults on another page each time, twice as often as costOf calls
-// it.
+// fresh returns a function that faults on another page each time. It has enough pages for
+// two runs of costOf.
 func fresh() (touch, done func(), err error) {
 	memory, err := unix.Mmap(-1, 0, 2*rounds*calls*os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return nil, nil, fmt.Errorf("memory to measure page faults with: %w", err)
 	}
-	// Not many at once.
+	// A fault must not map many pages at once.
 	_ = unix.Madvise(memory, unix.MADV_NOHUGEPAGE)
 	rest := memory
 	sum := byte(0)
 	touch = func() {
-		// Reading takes no memory, and hardly ever longer than it should.
+		// Reading allocates no memory, and hardly ever takes longer than it should.
 		sum += rest[0]
 		rest = rest[os.Getpagesize():]
 	}
 	return touch, func() { _ = unix.Munmap(memory) }, nil
 }
 
-// costOf gives the CPU time of a call, without that of a program that it runs, if any:
-// the median of some rounds, which leaves out those that were interrupted.
+// costOf returns the CPU time of a call, without the run time of the BPF program that it
+// triggers, if any. It is the median of some rounds, which leaves out rounds that were
+// interrupted.
 func costOf(call func(), p *ebpf.Program) (time.Duration, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -521,7 +530,8 @@ func costOf(call func(), p *ebpf.Program) (time.Duration, error) {
 				return 0, fmt.Errorf("the program of %v ran %d times in %d calls", p, n, calls)
 			}
 		}
-		// Others make system calls as well, so not the sum.
+		// Other processes make system calls as well, so subtract the mean of the program's
+		// run time, not the sum.
 		each := time.Duration(0)
 		if n := after.RunCount - before.RunCount; n > 0 {
 			each = (after.Runtime - before.Runtime) / time.Duration(n)
@@ -532,7 +542,7 @@ func costOf(call func(), p *ebpf.Program) (time.Duration, error) {
 	return max(0, costs[len(costs)/2]), nil
 }
 
-// counts says how often the programs ran and how long.
+// counts returns how often the programs ran and for how long.
 func (c *Collector) counts() (list [5]*ebpf.ProgramStats, err error) {
 	for i, p := range []*ebpf.Program{c.objects.Lock, c.objects.Futex, c.objects.Waking, c.objects.FaultOfUser, c.objects.FaultOfKernel} {
 		if list[i], err = p.Stats(); err != nil {
@@ -542,7 +552,7 @@ func (c *Collector) counts() (list [5]*ebpf.ProgramStats, err error) {
 	return list, nil
 }
 
-// used updates what the observed processes used and what was spent.
+// used updates the CPU time that the observed processes used, and what observing cost.
 func (c *Collector) used() error {
 	o := &c.overhead
 	for pid, p := range c.processes {
@@ -556,7 +566,7 @@ func (c *Collector) used() error {
 		return err
 	}
 	for i := range now {
-		now[i].RunCount -= c.before[i].RunCount // calibration called as well
+		now[i].RunCount -= c.before[i].RunCount // calibration ran the programs as well
 		now[i].Runtime -= c.before[i].Runtime
 	}
 	lock, futex, waking, ofUser, ofKernel := now[0], now[1], now[2], now[3], now[4]
@@ -571,22 +581,22 @@ func (c *Collector) used() error {
 // Unwatched lists files whose lock functions cannot be watched, and why.
 func (c *Collector) Unwatched() []string { return c.unwatched }
 
-// Run counts until it is told to end, and gives what it saw in each interval to a
-// function, which must not take long.
+// Run counts until ctx ends, and passes what it saw in each interval to give, which must
+// not take long.
 func (c *Collector) Run(ctx context.Context, interval time.Duration, give func(*Sample, Overhead)) error {
 	var err error
 	if c.before, err = c.counts(); err != nil {
 		return err
 	}
-	// Each has half of the limit, less a tenth for what is seen too late; the calls have
-	// what the events do not need as well.
+	// Events and calls have half of the limit each, less a tenth for costs that are seen
+	// too late. Calls also have what the events do not need.
 	part := 0.45 * c.overhead.Limit
 	events, calls := newGovernor(part, eventsWindow, mostWait, 0), newGovernor(part, callsWindow, callsBlind, runtime.NumCPU())
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	began := time.Now()
 	was, at, searched, given := c.overhead, began, began, began
-	open, turned := began, began // since when calls were watched, and those of the same processes
+	open, turned := began, began // since when calls were watched, and since when those of the same processes
 	var soon time.Duration
 	for {
 		done := false
@@ -617,7 +627,7 @@ func (c *Collector) Run(ctx context.Context, interval time.Duration, give func(*
 		o.Time = now.Sub(began)
 		callsElapsed := elapsed
 		if len(c.calls) > 0 {
-			// Without the time that putting the probes there took.
+			// Leave out the time that adding the probes took.
 			callsElapsed = max(0, now.Sub(open))
 			open = now
 			o.CallsOpen += callsElapsed
@@ -629,12 +639,12 @@ func (c *Collector) Run(ctx context.Context, interval time.Duration, give func(*
 		eventsCost := o.eventsCost() - was.eventsCost()
 		callsCost := time.Duration(o.Calls-was.Calls)*o.Trap + o.CallsTime - was.CallsTime
 		if len(c.processes) == 0 {
-			eventsCost, callsCost = 0, 0 // nobody who is observed loses it
+			eventsCost, callsCost = 0, 0 // no observed process loses it
 		}
 		was = *o
 		watchEvents, wait := events.next(len(c.events) > 0 || c.coming != nil, elapsed, elapsed, cpu, eventsCost)
 		calls.balance += events.surplus
-		// The first probes count already while others are being put in their place.
+		// The first probes count already while others are still being added.
 		watchCalls, wait2 := calls.next(len(c.calls) > 0 || c.opening != nil, elapsed, callsElapsed, cpu, callsCost)
 		if !watchCalls || done {
 			c.detachCalls()
@@ -680,7 +690,7 @@ func (c *Collector) Run(ctx context.Context, interval time.Duration, give func(*
 	}
 }
 
-// drain takes what was counted out of the kernel.
+// drain takes what was counted out of the kernel, as a Sample.
 func (c *Collector) drain() (*Sample, error) {
 	s := NewSample()
 	see := func(tid, pid uint32, comm [16]int8) {
@@ -734,7 +744,8 @@ func (c *Collector) drain() (*Sample, error) {
 
 // drain takes all entries out of a map.
 func drain[K, V any](m *ebpf.Map, f func(K, V)) error {
-	// More than any bucket of the kernel's hash has entries: it gives whole ones.
+	// A batch has room for more entries than any bucket of the kernel's hash has, because
+	// the kernel returns whole buckets.
 	keys, values := make([]K, 4096), make([]V, 4096)
 	var cursor ebpf.MapBatchCursor
 	for {

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Collector is there on x86-64 only.
+// Collector works on x86-64 only.
 type Collector struct{}
 
-// Open says so.
+// Open returns an error that says so.
 func Open(float64, bool) (*Collector, error) {
 	return nil, errors.New("cosched detect knows the registers and the system calls of x86-64 only")
 }

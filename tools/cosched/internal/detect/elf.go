@@ -14,16 +14,18 @@ import (
 	"strings"
 )
 
-// lockFunctions take a lock whose address is their first argument, the busiest first. In the C library
-// those that begin with two underscores are the same functions under older names. Not
-// pthread_spin_lock: it begins with a locked instruction, which the kernel puts no probe on.
+// lockFunctions are functions that take a lock whose address is their first argument, the
+// busiest function first. Functions of the C library whose names have two more underscores
+// at the beginning are the same functions under older names. pthread_spin_lock is not in
+// the list: it begins with a locked instruction, on which the kernel puts no probe.
 var lockFunctions = []string{
 	"pthread_mutex_lock", "pthread_mutex_trylock", "pthread_mutex_timedlock", "pthread_mutex_clocklock",
 	"pthread_rwlock_rdlock", "pthread_rwlock_wrlock", "pthread_rwlock_tryrdlock", "pthread_rwlock_trywrlock",
 	"sem_wait", "sem_trywait", "sem_post",
 }
 
-// cLibrary matches the files that have them: glibc before 2.34 and after, musl.
+// cLibrary matches the files that have these functions: those of glibc before 2.34 and
+// after, and of musl.
 var cLibrary = regexp.MustCompile(`^(libc|libpthread|ld-musl)[-.].*so`)
 
 // mapping is a file that is mapped for execution.
@@ -64,22 +66,22 @@ func executable(maps string) ([]mapping, error) {
 	return list, nil
 }
 
-// mayHaveLocks reports whether functions that take locks are looked for in a mapped
-// file: a C library, and the program itself, which may be linked statically.
+// mayHaveLocks reports whether a mapped file is searched for functions that take locks: it
+// is if it is a C library, or the program itself, which may be linked statically.
 func mayHaveLocks(file, program string) bool {
 	return file == program || cLibrary.MatchString(path.Base(file))
 }
 
-// lockOffsets gives the places of the functions that take locks in a file, in the order
-// of their list.
+// lockOffsets returns the offsets in a file of the functions that take locks, in the order
+// of lockFunctions.
 func lockOffsets(file string) ([]uint64, error) {
 	f, err := elf.Open(file)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	found := map[uint64]int{} // index of each one's name
-	// A file without one of the tables is an error of these functions.
+	found := map[uint64]int{} // the index in lockFunctions of the function at an offset
+	// These functions return an error if the file lacks their table, which does no harm.
 	symbols, _ := f.DynamicSymbols()
 	static, _ := f.Symbols()
 	for _, s := range append(symbols, static...) {
@@ -89,7 +91,7 @@ func lockOffsets(file string) ([]uint64, error) {
 		}
 		for _, p := range f.Progs {
 			if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 && s.Value >= p.Vaddr && s.Value < p.Vaddr+p.Filesz {
-				// Names and versions of one function have one address.
+				// Several names and versions of one function have one address.
 				found[s.Value-p.Vaddr+p.Off] = i
 			}
 		}

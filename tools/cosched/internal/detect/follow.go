@@ -6,38 +6,40 @@ import (
 	"slices"
 )
 
-// patience is how many times in a row a thread must be found in another group before it
-// is moved, and no groups before all are dissolved. Moving has a price, the caches.
+// patience is how many times in a row a thread must be found in another group before it is
+// moved, and how many times in a row there must be no groups before all clusters are
+// dissolved. Moving a thread has a price: what it has in caches.
 const patience = 3
 
-// Tracker keeps groups over time: it knows them again, and moves no thread for what is
-// found once.
+// Tracker follows groups over time: it recognises groups that it has seen before, and does
+// not move a thread because of a single result.
 type Tracker struct {
 	clusters []*cluster  // by number
 	in       map[int]int // cluster of each thread, by TID
 	moves    map[int]move
-	none     int // times in a row that there were no groups
-	last     int // number given last
+	none     int // number of times in a row that there were no groups
+	last     int // the number that was given to a cluster last
 }
 
 type cluster struct {
 	number int
-	found  map[int]bool // threads of the group when it was found last
+	found  map[int]bool // the threads of the group when it was last found
 }
 
-// move is a thread that was found elsewhere.
+// move is the group in which a thread was found that is not its own, and how many times in
+// a row.
 type move struct{ to, times int }
 
-// Change is a thread that goes from one cluster to another; 0 is none.
+// Change is a thread that goes from one cluster to another; 0 stands for no cluster.
 type Change struct {
 	Thread   Thread `json:"thread"`
 	From, To int
 }
 
-// NewTracker gives one without groups.
+// NewTracker returns a Tracker without groups.
 func NewTracker() *Tracker { return &Tracker{in: map[int]int{}, moves: map[int]move{}} }
 
-// Groups lists the threads of each cluster, by their numbers.
+// Groups lists the threads of each cluster, by the cluster's number.
 func (t *Tracker) Groups() map[int][]int {
 	groups := map[int][]int{}
 	for tid, n := range t.in {
@@ -49,7 +51,7 @@ func (t *Tracker) Groups() map[int][]int {
 	return groups
 }
 
-// Update takes the groups of another time, and says what to change.
+// Update takes the groups that were found now, and returns what to change.
 func (t *Tracker) Update(groups []Group, alive func(tid int) bool) []Change {
 	for tid := range t.in {
 		if !alive(tid) {
@@ -93,7 +95,8 @@ func (t *Tracker) Update(groups []Group, alive func(tid int) bool) []Change {
 			changes = append(changes, Change{thread, from, n})
 		}
 	}
-	// One that is in no group now stays where it is, but must begin to wait anew.
+	// A thread that is in no group now stays where it is, but its count of results in a row
+	// starts again.
 	for tid := range t.moves {
 		if !seen[tid] {
 			delete(t.moves, tid)
@@ -102,7 +105,8 @@ func (t *Tracker) Update(groups []Group, alive func(tid int) bool) []Change {
 	return changes
 }
 
-// recognise gives the number of the cluster that each group is, by their common threads.
+// recognise returns the number of the cluster that each group corresponds to, by the
+// threads that they have in common.
 func (t *Tracker) recognise(groups []Group) []int {
 	type match struct{ group, number, common int }
 	var matches []match
@@ -143,7 +147,7 @@ func (t *Tracker) recognise(groups []Group) []int {
 			}
 		}
 	}
-	// Those that were not found and have no threads are forgotten.
+	// Clusters that were not found and have no threads are forgotten.
 	used := slices.Collect(maps.Values(t.in))
 	t.clusters = slices.DeleteFunc(t.clusters, func(c *cluster) bool {
 		return !slices.Contains(numbers, c.number) && !slices.Contains(used, c.number)

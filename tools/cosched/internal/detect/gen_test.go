@@ -33,7 +33,8 @@ func TestObjectIsCurrent(t *testing.T) {
 	}
 }
 
-// Where the compiler is that it was made with, the object is what it makes.
+// If the compiler that the object was made with is installed, the object is what it makes
+// from the sources.
 func TestObjectIsWhatItIsMadeOf(t *testing.T) {
 	for _, what := range []string{"clang-14", "llvm-strip-14", "/usr/include/bpf/bpf_helpers.h"} {
 		if _, err := exec.LookPath(what); err != nil && !filepath.IsAbs(what) {

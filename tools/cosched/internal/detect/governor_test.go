@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// program is what a governor watches: what it costs to do so, per second, and the CPUs
-// that the program uses, at a time.
+// program is what a governor watches: the cost per second of watching it, and the number of
+// CPUs that it uses, at a time.
 type program func(at time.Duration) (rate, cpus float64)
 
-// govern gives what was spent of the program's CPU time, and the time that it was watched.
+// govern returns the part of the program's CPU time that was spent, and the part of the
+// time that it was watched.
 func govern(g *governor, p program, lasting time.Duration) (share, watched float64) {
 	var at, wait, spent, used, open time.Duration
 	on := false
@@ -32,8 +33,8 @@ func TestGovernor(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		p              program
-		least, most    float64 // of the share
-		watched, never float64 // least and most of the time
+		least, most    float64 // bounds of the share
+		watched, never float64 // bounds of the part of the time that is watched
 	}{
 		// A million calls a second at 12 us, on 16 CPUs; and half of what they would take.
 		{"dear", func(time.Duration) (float64, float64) { return 12, 16 }, 0.035, 0.051, 0.05, 0.07},

@@ -13,32 +13,37 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// What groups must have to be believed.
+// What groups need in order to be believed.
 const (
-	// Threads of a group share this many times as much with each other as with others.
-	// The warehouses of the paper's Table 6 have 1.7 and more, where the diagonal is of
-	// the 12 pairs of two different threads; 1.3 if it were of all 16.
+	// Threads of a group share at least this many times as much with each other as with
+	// others. The warehouses of the paper's Table 6 have 1.7 and more if the diagonal is
+	// taken as that of the 12 pairs of two different threads, and 1.3 if it is taken as
+	// that of all 16 pairs.
 	minRatio = 1.25
-	// Their modularity is this many standard deviations above that of the null model.
+	// Their modularity is at least this many standard deviations above that of the null
+	// model.
 	minSigmas = 5
-	// Both halves of the time give this adjusted Rand index: one is the same groups, 0
-	// what chance gives.
+	// The groups of the two halves of the time have at least this adjusted Rand index: 1
+	// means the same groups, 0 what chance gives.
 	minAgreement = 0.5
-	// As a part of a group, more: the threads of one do differ somewhat.
+	// The same for the parts of a group. It is higher, because the threads of one group do
+	// differ somewhat.
 	minPartAgreement = 0.9
-	// Matrices of the null model that mean and deviation are of.
+	// Number of matrices of the null model from which its mean and deviation are computed.
 	nullRuns = 10
-	// Louvain's method depends on the order that it takes threads in: groups are the best of some.
+	// The result of Louvain's method depends on the order in which it takes threads, so
+	// groups are the best result of this many runs.
 	louvainRuns = 4
 )
 
-// Group is threads that share more with each other than with others.
+// Group is a group of threads that share more with each other than with others.
 type Group struct {
 	Threads []Thread `json:"threads"`
-	// Inside is the part of what its threads share that is with each other.
+	// Inside is, of what the group's threads share, the part that they share with each
+	// other.
 	Inside float64 `json:"inside"`
-	// Ratio is what a pair inside shares, on average, over what a pair of a thread
-	// inside and one outside does; none where the latter is nothing.
+	// Ratio is what a pair of threads inside shares, on average, divided by what a pair of
+	// a thread inside and one outside shares; nil if the latter is nothing.
 	Ratio *float64 `json:"ratio"`
 
 	members []int
@@ -46,25 +51,26 @@ type Group struct {
 
 // Report is what was found.
 type Report struct {
-	Groups []Group  `json:"groups"` // largest first; empty where there is no structure
-	Alone  []Thread `json:"alone"`  // share, but are in no group
-	Why    string   `json:"why"`    // there are no groups, if so
+	Groups []Group  `json:"groups"` // the largest first; empty if there is no structure
+	Alone  []Thread `json:"alone"`  // threads that share something, but are in no group
+	Why    string   `json:"why"`    // why there are no groups, if there are none
 
 	Modularity float64 `json:"modularity"`
 	Null       struct {
 		Mean      float64 `json:"mean"`
 		Deviation float64 `json:"deviation"`
 	} `json:"null"`
-	// Agreement is the adjusted Rand index of the groups of the two halves of the time.
+	// Agreement is the adjusted Rand index between the groups of the two halves of the
+	// time.
 	Agreement float64 `json:"agreement"`
 
 	Matrix *Matrix `json:"-"`
-	order  []int   // threads of the matrix, by group
-	ends   []int   // in order, of each group
+	order  []int   // indices of the matrix's threads, by group
+	ends   []int   // the end of each group in order
 }
 
-// Find groups the threads of a sample. Halves are the same in two parts, each of every
-// second interval.
+// Find groups the threads of a sample. halves are the same sample in two parts, each of
+// which has every second interval.
 func Find(s *Sample, halves [2]*Sample) *Report {
 	m := NewMatrix(s)
 	r := &Report{Groups: []Group{}, Alone: []Thread{}, Matrix: m}
@@ -92,14 +98,14 @@ func Find(s *Sample, halves [2]*Sample) *Report {
 	return r
 }
 
-// find gives groups that are not there by chance; else it says why there are none.
+// find returns groups that are not there by chance. If there are none, it sets Why.
 func (r *Report) find(s *Sample, halves [2]*Sample) [][]int {
 	m := r.Matrix
 	if len(m.Threads) == 0 {
 		r.Why = "no two threads were seen at the same lock or page, and none woke another one"
 		return nil
 	}
-	// A fixed seed: the same sample gives the same groups.
+	// The seed is fixed, so that the same sample gives the same groups.
 	random := rand.New(rand.NewPCG(1, 2))
 	of, q := louvain(m.Shared, louvainRuns, random)
 	r.Modularity = q
@@ -108,7 +114,8 @@ func (r *Report) find(s *Sample, halves [2]*Sample) [][]int {
 		r.Why = "all threads share alike"
 		return nil
 	}
-	// The best of some runs is better than one is, by chance as well: one against one.
+	// The best of some runs is better than a single run, also by chance. So compare a
+	// single run with single runs of the null model.
 	_, once := louvain(m.Shared, 1, random)
 	null := make([]float64, nullRuns)
 	var all sync.WaitGroup
@@ -145,11 +152,12 @@ func (r *Report) find(s *Sample, halves [2]*Sample) [][]int {
 	return sorted(parts)
 }
 
-// split gives the parts of a group, or the group. Where all share much, the best
-// modularity has groups in one that share a little more than others do (Fortunato and
-// Barthelemy, "Resolution limit in community detection", 2007). By themselves they differ.
-// Where they share most with each other it has not, and a ring of threads that wake each
-// other would fall apart into two halves.
+// split returns the parts of a group, or the group itself. If all threads share much,
+// groups that share a little more with each other than others do are one group at the best
+// modularity (Fortunato and Barthelemy, "Resolution limit in community detection", 2007).
+// Looked at by themselves, they differ. If the group's threads share most with each other,
+// this has not happened, and a ring of threads that wake each other would fall apart into
+// two halves.
 func (m *Matrix) split(group []int, s *Sample, halves [2]*Sample) [][]int {
 	if len(group) < 4 || len(group) == len(m.Threads) || m.group(group).Inside > 0.5 {
 		return [][]int{group}
@@ -174,7 +182,7 @@ func (m *Matrix) split(group []int, s *Sample, halves [2]*Sample) [][]int {
 	return parts
 }
 
-// group says how much the threads of a group share.
+// group returns how much the threads of a group share.
 func (m *Matrix) group(members []int) Group {
 	g := Group{members: members}
 	in, out := 0.0, 0.0
@@ -196,16 +204,17 @@ func (m *Matrix) group(members []int) Group {
 	return g
 }
 
-// louvain gives the group of each thread and the modularity of the groups: those of the
-// best of some runs of Louvain's method (Blondel et al., "Fast unfolding of communities
-// in large networks", 2008).
+// louvain returns the group of each thread and the modularity of the groups. They are the
+// best result of some runs of Louvain's method (Blondel et al., "Fast unfolding of
+// communities in large networks", 2008).
 //
-// Modularity compares what threads share with what they would if each shared with any in
-// proportion to what these share in all, p of the whole: then i and j have p_i p_j of it.
-// That includes what a thread shares with itself, which is nothing here. So expectations
-// are larger by 1 / (1 - sum p_i^2), which makes them sum up to what is there; and both
-// one group of all and groups of one have modularity 0. It matters for small groups that
-// share little more than others.
+// Modularity compares what threads share with what they would share if each thread shared
+// with any other in proportion to what the other shares in total. If p_i is the part that
+// thread i has in everything that is shared, threads i and j would then share the part p_i
+// p_j. That includes what a thread shares with itself, which is nothing here. So the
+// expected values are multiplied by 1 / (1 - sum p_i^2). Then they sum up to what is really
+// shared, and both one group of all threads and groups of one thread have modularity 0.
+// This matters for small groups that share little more than others.
 func louvain(w [][]float64, runs int, random *rand.Rand) (of []int, q float64) {
 	g := simple.NewWeightedUndirectedGraph(0, 0)
 	for i := range w {
@@ -236,7 +245,7 @@ func louvain(w [][]float64, runs int, random *rand.Rand) (of []int, q float64) {
 	for range runs {
 		found := community.Modularize(g, resolution, random).Communities()
 		got := community.Q(g, found, resolution) + resolution*self
-		// Sums in another order differ in the last digits.
+		// Sums in another order differ in their last digits.
 		if got <= q+1e-9 {
 			continue
 		}
@@ -250,7 +259,8 @@ func louvain(w [][]float64, runs int, random *rand.Rand) (of []int, q float64) {
 	return of, q
 }
 
-// members lists the groups of threads, the largest first, then by their first thread.
+// members lists the threads of each group, the largest group first, and groups of the same
+// size by their first thread.
 func members(of []int) [][]int {
 	by := map[int][]int{}
 	for i, g := range of {
@@ -268,8 +278,9 @@ func sorted(groups [][]int) [][]int {
 	return groups
 }
 
-// RandIndex is the adjusted Rand index of two groupings (Hubert and Arabie, 1985), of
-// what is in both: 1 where they are the same, about 0 where they have nothing in common.
+// RandIndex is the adjusted Rand index of two groupings (Hubert and Arabie, 1985), for the
+// items that are in both. It is 1 if the groupings are the same, and about 0 if they have
+// nothing in common.
 func RandIndex(a, b map[int]int) float64 {
 	rows, columns, cells := map[int]float64{}, map[int]float64{}, map[[2]int]float64{}
 	n := 0.0

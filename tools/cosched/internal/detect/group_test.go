@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// made is a sample of threads, where visit says how often a thread uses a lock. Both
-// halves get it all, drawn anew: counts of things that happen vary by their square root.
+// made returns a sample of threads; visit says how often a thread uses a lock. Each half
+// has all of it, drawn anew: counts of events vary by their square root.
 func made(seed uint64, threads, locks int, visit func(thread, lock int) float64) (s *Sample, halves [2]*Sample) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	s = NewSample()
@@ -72,7 +72,8 @@ func TestFind(t *testing.T) {
 			return 0
 		}, "6,7,8,9,10,11 0,1,2 3,4,5", ""},
 		{"rings", 12, 12, func(t, l int) float64 {
-			// Each shares one lock with the next, every other one more often.
+			// Each thread shares one lock with the next one; every second lock is used more
+			// often.
 			if a, b := t%4, l%4; t/4 == l/4 && (a == b || (a+1)%4 == b) {
 				return float64(1000 + 400*(b%2))
 			}

@@ -9,19 +9,20 @@ import (
 // Matrix is what threads share with each other.
 type Matrix struct {
 	Threads []Thread
-	// Shared of two threads is the sum over all locks of how often both used it, which
-	// is the lesser of the two counts, and of how often one woke the other. It is
-	// symmetric; a thread shares nothing with itself.
+	// Shared of two threads has two parts. For each lock that both used, the lesser of
+	// their two counts is added. How often one of them woke the other is added too. The
+	// matrix is symmetric; a thread shares nothing with itself.
 	Shared [][]float64
 	// Events is how often each thread was seen.
 	Events []uint64
-	// Seldom are threads that were left out, because they were seen too seldom.
+	// Seldom are the threads that were left out because they were seen too seldom.
 	Seldom []Thread
 
 	sites []site
 }
 
-// site is a lock, or two threads that wake each other, with who was seen there how often.
+// site is a lock, or two threads that wake each other, with the threads that were seen
+// there and how often.
 type site []visit
 
 type visit struct {
@@ -29,10 +30,10 @@ type visit struct {
 	n      uint64
 }
 
-// A thread that was seen less than this part of the average is left out: where it runs
-// matters little. So is one that was seen less than some times and not much compared with
-// others: that says little of whom it belongs to. Such are the main threads of programs,
-// which wait for the others.
+// A thread that was seen less often than seldom times the average is left out: where it
+// runs matters little. A thread is also left out if it was seen less than seldomSeen times
+// and less than seldomFew times the average: that says little about which threads it
+// belongs to. Main threads of programs, which wait for the others, are such threads.
 const (
 	seldom     = 0.01
 	seldomSeen = 10
@@ -66,7 +67,7 @@ func NewMatrix(s *Sample) *Matrix {
 		}
 		at[u.Object][u.TID] += c.sum()
 	}
-	woke := map[Pair]uint64{} // both ways, the lower TID first
+	woke := map[Pair]uint64{} // in both directions, the lower TID first
 	for p, n := range s.Wakes {
 		if !counts(p.Waker) || !counts(p.Wakee) {
 			continue
@@ -100,7 +101,7 @@ func NewMatrix(s *Sample) *Matrix {
 		see(p.Waker)
 		see(p.Wakee)
 	}
-	// In the order of their making, as far as the kernel shows it.
+	// Sort threads in the order in which they were made, as far as the kernel shows it.
 	byID := func(a, b Thread) int { return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.TID, b.TID)) }
 	slices.SortFunc(m.Threads, byID)
 	slices.SortFunc(m.Seldom, byID)
@@ -117,7 +118,8 @@ func NewMatrix(s *Sample) *Matrix {
 	for p, n := range woke {
 		m.sites = append(m.sites, site{{number[p.Waker], n}, {number[p.Wakee], n}})
 	}
-	// The same sample gives the same matrix, to the last digit and in the null model.
+	// Sort sites, so that the same sample gives the same matrix, to the last digit and in
+	// the null model.
 	for _, st := range m.sites {
 		slices.SortFunc(st, func(a, b visit) int { return cmp.Compare(a.thread, b.thread) })
 	}
@@ -158,11 +160,12 @@ func shared(n int, sites []site) [][]float64 {
 	return w
 }
 
-// null is what the matrix would be if nobody preferred anything: each thread is seen as
-// often as it was, each place visited as often as it was, but who is where is drawn.
+// null returns what the matrix would be if no thread preferred anything. Each thread is
+// seen as often as it was, and each place is visited as often as it was, but which threads
+// are at which place is drawn at random.
 func (m *Matrix) null(random *rand.Rand) [][]float64 {
-	// Drawing each of millions of events would take long and change little: a quarter
-	// of a million have less noise than any limit below.
+	// Drawing each of millions of events would take long and change little: a quarter of a
+	// million events have less noise than any of the limits.
 	const most = 1 << 18
 	var total uint64
 	for _, st := range m.sites {
@@ -176,7 +179,7 @@ func (m *Matrix) null(random *rand.Rand) [][]float64 {
 	}
 	var threads []int32
 	var places []int
-	rest := 0.0 // of events that are no whole one after scaling
+	rest := 0.0 // the parts of events that are left after scaling
 	for _, st := range m.sites {
 		n := 0
 		for _, v := range st {

@@ -94,8 +94,8 @@ func TestPaper(t *testing.T) {
 		for i := range 32 {
 			x.Threads[100+i] = Thread{100 + i, 100, "terminal"}
 			for j := range i {
-				// A lock for each pair of threads: 16 of two warehouses; of one, two
-				// different threads make 12 of them.
+				// There is a lock for each pair of threads. Two warehouses have 16 pairs;
+				// one warehouse has 12 pairs of two different threads.
 				pairs := 16.0
 				if i/4 == j/4 {
 					pairs = 12
@@ -121,7 +121,7 @@ func TestRandIndex(t *testing.T) {
 		{[]int{0, 0, 1, 1}, []int{5, 5, 3, 3}, 1},
 		{[]int{0, 0, 0, 0}, []int{1, 1, 1, 1}, 1},
 		{[]int{0, 1, 0, 1}, []int{0, 0, 1, 1}, -0.5},
-		// Of Hubert and Arabie's kind: one of six in the wrong group.
+		// An example of Hubert and Arabie's kind: one of six is in the wrong group.
 		{[]int{0, 0, 0, 1, 1, 1}, []int{0, 0, 1, 1, 1, 1}, 0.3243},
 		{nil, nil, 0},
 	} {

@@ -8,14 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hurry lets all threads of this process run before any that is observed: one that does
-// not get a CPU when it is time to take the probes away would leave them in place at the
-// cost of everybody. It is best effort: where it is not allowed, what is spent too much
-// now is not spent later.
+// hurry lets all threads of this process run before any observed thread. If a thread of
+// this process did not get a CPU when it is time to remove the probes, they would stay in
+// place, at the cost of all. This is best effort: if it is not allowed, what is spent too
+// much now is not spent later.
 //
-// Not SCHED_FIFO: threads of the Go runtime wait for one another in loops that do not sleep,
-// for ever if the one that is waited for queues for the same CPU. With SCHED_RR it has
-// its turn after sched_rr_timeslice_ms, 100 by default.
+// The policy is not SCHED_FIFO: threads of the Go runtime wait for one another in loops
+// that do not sleep, and would wait for ever if the thread that is waited for queues for
+// the same CPU. With SCHED_RR that thread has its turn after sched_rr_timeslice_ms, 100 by
+// default.
 func hurry() {
 	entries, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -31,13 +32,13 @@ func hurry() {
 	}
 }
 
-// Leisurely calls a function at the priority that others have; so run the commands that
-// it starts.
+// Leisurely calls a function at the priority that other processes have. The commands that
+// the function starts have that priority too.
 func Leisurely(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		// Not unlocked: the thread ends with it.
+		// The thread is not unlocked, so that it ends with the goroutine.
 		runtime.LockOSThread()
 		attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_NORMAL}
 		_ = unix.SchedSetAttr(0, &attr, 0)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Threads that hurry do not keep one another from running, where one waits in a loop for
-// another and both have the same CPU: as the runtime's own do, now and then.
+// Threads that hurry do not keep one another from running if one of them waits in a loop
+// for another one and both have the same CPU. Threads of the runtime do that now and then.
 func TestHurry(t *testing.T) {
 	const child = "COSCHED_TEST_HURRY"
 	if os.Getenv(child) != "" {
@@ -20,7 +20,7 @@ func TestHurry(t *testing.T) {
 		return
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHurry$", "-test.v")
-	// As loops of the runtime, those of this test know of no preemption but the kernel's.
+	// Like loops of the runtime, those of this test are preempted by the kernel only.
 	cmd.Env = append(os.Environ(), child+"=1", "GOMAXPROCS=3", "GODEBUG=asyncpreemptoff=1")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuTime gives the CPU time of a process, with that of its threads that have ended.
+// cpuTime returns the CPU time of a process, including that of its threads that have ended.
 func cpuTime(pid int) (time.Duration, error) {
 	// The clock of a process: MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED) of
 	// include/linux/posix-timers.h, as clock_getcpuclockid(3) makes it.
@@ -24,14 +24,14 @@ func cpuTime(pid int) (time.Duration, error) {
 	return time.Duration(t.Nano()), err
 }
 
-// threadTime gives the CPU time of the calling thread.
+// threadTime returns the CPU time of the calling thread.
 func threadTime() (time.Duration, error) {
 	var t unix.Timespec
 	err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t)
 	return time.Duration(t.Nano()), err
 }
 
-// descendants lists processes and those that they made, directly or not.
+// descendants lists processes and the processes that these made, directly or not.
 func descendants(proc string, pids []int) ([]int, error) {
 	entries, err := os.ReadDir(proc)
 	if err != nil {
@@ -47,7 +47,7 @@ func descendants(proc string, pids []int) ([]int, error) {
 		if err != nil {
 			continue // ended
 		}
-		// PID (NAME) STATE PARENT; a name can have anything in it.
+		// PID (NAME) STATE PARENT; a name can contain anything.
 		after := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 		if len(after) < 2 {
 			return nil, fmt.Errorf("%s/%d/stat: no parent in %q", proc, pid, text)
@@ -81,7 +81,7 @@ func inCgroup(proc, dir string) ([]int, error) {
 		case !d.IsDir():
 			return nil
 		}
-		// A threaded cgroup has no list of processes that can be read.
+		// The list of processes of a threaded cgroup cannot be read.
 		for _, name := range []string{"cgroup.procs", "cgroup.threads"} {
 			f, err := os.Open(filepath.Join(path, name))
 			if err != nil {
@@ -109,7 +109,7 @@ func inCgroup(proc, dir string) ([]int, error) {
 	return list, err
 }
 
-// processOf gives the process of a thread, or 0.
+// processOf returns the process of a thread, or 0.
 func processOf(proc string, tid int) int {
 	text, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(tid), "status"))
 	if err != nil {

@@ -56,7 +56,7 @@ func TestCgroup(t *testing.T) {
 	write(t, filepath.Join(proc, "12/status"), "Name:\tb\nTgid:\t10\n")
 	write(t, filepath.Join(proc, "20/status"), "Name:\tc\nTgid:\t20\n")
 	write(t, filepath.Join(group, "cgroup.procs"), "10\n99\n")
-	// A threaded one has threads only.
+	// A threaded cgroup has threads only.
 	write(t, filepath.Join(group, "till/cgroup.threads"), "12\n20\n")
 	pids, err := Cgroup(proc, group)()
 	if err != nil || !slices.Equal(pids, []int{10, 20}) {

@@ -19,7 +19,7 @@ import (
 	"cosched.io/cosched"
 )
 
-// Print writes the groups, what they share, and the matrix by group.
+// Print writes the groups, what they share, and the matrix sorted by group.
 func (r *Report) Print(w io.Writer, width int) {
 	m := r.Matrix
 	if r.Why != "" {
@@ -71,7 +71,7 @@ func names(threads []Thread) string {
 	return strings.Join(list, ",")
 }
 
-// tids lists the numbers of threads as CPUs are listed.
+// tids lists the numbers of threads in the form in which CPUs are listed.
 func tids(threads []Thread) string {
 	var set cosched.CPUs
 	for _, t := range threads {
@@ -81,7 +81,7 @@ func tids(threads []Thread) string {
 	return set.String()
 }
 
-// groupTable writes what groups share with each other: the paper's Table 6.
+// groupTable writes what groups share with each other, like the paper's Table 6.
 func (r *Report) groupTable(w io.Writer) {
 	if len(r.Groups) > 16 { // wider than most screens
 		return
@@ -109,7 +109,7 @@ func (r *Report) groupTable(w io.Writer) {
 	table.Flush()
 }
 
-// ordered gives what the threads share, in the order of the groups.
+// ordered returns what the threads share, in the order of the groups.
 func (r *Report) ordered() [][]float64 {
 	w := square(len(r.order))
 	for i, a := range r.order {
@@ -120,14 +120,14 @@ func (r *Report) ordered() [][]float64 {
 	return w
 }
 
-// heatMap writes the matrix with a character or two for each pair, or for some pairs
-// where it would not fit.
+// heatMap writes the matrix with one or two characters for each pair of threads, or for
+// several pairs if it would not fit otherwise.
 func (r *Report) heatMap(w io.Writer, width int) {
 	const shades = " ░▒▓█"
 	full := r.ordered()
 	n := len(full)
 	const label = 7
-	wide := 2 // about as wide as it is high
+	wide := 2 // makes a cell about as wide as it is high
 	if 2*n+label > width {
 		wide = 1
 	}
@@ -167,7 +167,7 @@ func (r *Report) heatMap(w io.Writer, width int) {
 		for b := range cells {
 			shade := ' '
 			if sum[a][b] > 0 {
-				// Whatever is shared can be seen.
+				// Whatever is shared is visible.
 				shade = []rune(shades)[1+min(3, int(4*sum[a][b]/most))]
 			}
 			fmt.Fprint(w, strings.Repeat(string(shade), wide))
@@ -182,13 +182,13 @@ func (r *Report) heatMap(w io.Writer, width int) {
 	fmt.Fprintln(w)
 }
 
-// groupAt gives the group of a place in the order.
+// groupAt returns the group of a position in the order.
 func (r *Report) groupAt(place int) int {
 	g, _ := slices.BinarySearch(r.ends, place+1)
 	return g
 }
 
-// grid is the matrix as a plot has it: the first row at the top.
+// grid is the matrix as a plot needs it, with the first row at the top.
 type grid [][]float64
 
 func (g grid) Dims() (c, r int)   { return len(g), len(g) }
@@ -196,13 +196,13 @@ func (g grid) X(c int) float64    { return float64(c) }
 func (g grid) Y(r int) float64    { return float64(r) }
 func (g grid) Z(c, r int) float64 { return g[len(g)-1-r][c] }
 
-// plotFormats are those of Plot.
+// plotFormats are the formats of Plot.
 var plotFormats = []string{".png", ".svg"}
 
-// CanPlot reports whether a file's name has the ending of a format that Plot writes.
+// CanPlot reports whether a file's name has the extension of a format that Plot writes.
 func CanPlot(file string) bool { return slices.Contains(plotFormats, filepath.Ext(file)) }
 
-// Plot writes the matrix as a heat map: the paper's Figure 1.
+// Plot writes the matrix as a heat map, like the paper's Figure 1.
 func (r *Report) Plot(w io.Writer, format string) error {
 	p := plot.New()
 	p.Title.Text = fmt.Sprintf("What %d threads share", len(r.order))
@@ -212,7 +212,7 @@ func (r *Report) Plot(w io.Writer, format string) error {
 	p.X.Label.Text, p.Y.Label.Text = "thread, by group", "thread, by group"
 	if len(r.order) > 0 {
 		h := plotter.NewHeatMap(grid(r.ordered()), moreland.ExtendedBlackBody().Palette(255))
-		if h.Max == h.Min { // or there is no scale
+		if h.Max == h.Min { // otherwise there is no scale
 			h.Max++
 		}
 		h.NaN = color.Black
@@ -235,7 +235,8 @@ func (r *Report) Plot(w io.Writer, format string) error {
 	return err
 }
 
-// View is a report with its matrix, in the order of the groups, as JSON has it.
+// View is a report with its matrix, in the order of the groups, in the form that is written
+// as JSON.
 type View struct {
 	*Report
 	Seldom  []Thread    `json:"seldom"` // seen too seldom to be in the matrix
@@ -243,7 +244,7 @@ type View struct {
 	Shared  [][]float64 `json:"shared"`
 }
 
-// View gives the report as JSON has it.
+// View returns the report in the form that is written as JSON.
 func (r *Report) View() View {
 	v := View{r, append([]Thread{}, r.Matrix.Seldom...), []Thread{}, r.ordered()}
 	for _, i := range r.order {
@@ -252,7 +253,7 @@ func (r *Report) View() View {
 	return v
 }
 
-// PrintChanges writes which threads went where.
+// PrintChanges writes which threads went to which cluster.
 func PrintChanges(w io.Writer, changes []Change) {
 	byWay := map[[2]int][]Thread{}
 	var ways [][2]int

@@ -1,13 +1,14 @@
-// Package detect finds threads that share data, by the locks that they use, by who wakes
-// whom and by faults on the same pages, and groups them.
+// Package detect finds threads that share data, and groups them. It finds them by the locks
+// that they use, by which thread wakes which, and by faults on the same pages.
 //
-// It is section 3 of "Co-scheduling of related threads on neighbouring CPUs" (OLS 2009):
-// threads that share data take the locks that guard it.
+// It follows section 3 of "Co-scheduling of related threads on neighbouring CPUs" (OLS
+// 2009): threads that share data take the locks that guard it.
 package detect
 
 import "maps"
 
-// Thread is a thread that was seen at a lock or a page, or waking or being woken.
+// Thread is a thread that was seen at a lock or a page, waking another thread or being
+// woken.
 type Thread struct {
 	TID  int    `json:"tid"`
 	PID  int    `json:"pid"`
@@ -16,7 +17,7 @@ type Thread struct {
 
 // Object is a lock or a page: an address in a process, or a place in shared memory.
 type Object struct {
-	PID           int // 0 where shared
+	PID           int // 0 if the memory is shared
 	Addr          uint64
 	Dev           uint32
 	Inode, Offset uint64
@@ -35,7 +36,7 @@ type Pair struct{ Waker, Wakee int }
 type Counts struct {
 	Locks  uint64 // calls of functions that take it
 	Waits  uint64 // contention: waits for its futex
-	Wakes  uint64 // of those that waited
+	Wakes  uint64 // wakeups of threads that waited for it
 	Faults uint64 // on the page
 }
 
@@ -61,7 +62,7 @@ type Lost struct {
 	Targets uint64 `json:"processes"` // that were not observed
 }
 
-// NewSample gives an empty one.
+// NewSample returns an empty sample.
 func NewSample() *Sample {
 	return &Sample{Threads: map[int]Thread{}, Uses: map[Use]Counts{}, Wakes: map[Pair]uint64{}}
 }
@@ -81,7 +82,7 @@ func (s *Sample) Add(o *Sample) {
 	s.Lost.Targets += o.Lost.Targets
 }
 
-// Age halves all counts and forgets threads that have ended, and what becomes zero.
+// Age halves all counts. It forgets threads that have ended, and counts that become zero.
 func (s *Sample) Age(alive func(Thread) bool) {
 	for tid, t := range s.Threads {
 		if !alive(t) {
@@ -107,7 +108,7 @@ func (s *Sample) Age(alive func(Thread) bool) {
 	}
 }
 
-// of gives what was seen of some threads among each other.
+// of returns what was seen of some threads among each other.
 func (s *Sample) of(tids map[int]bool) *Sample {
 	part := NewSample()
 	for tid, t := range s.Threads {

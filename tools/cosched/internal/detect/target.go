@@ -9,8 +9,8 @@ import (
 	"cosched.io/cosched"
 )
 
-// Processes finds processes and those that they made, once: the kernel adds those to
-// come. It calls ended when all of the first have ended.
+// Processes finds processes and the processes that these made. It does so once, as the
+// kernel adds those to come. It calls ended when all of the first processes have ended.
 func Processes(proc string, pids []int, ended func()) func() ([]int, error) {
 	first := true
 	return func() ([]int, error) {
@@ -34,7 +34,7 @@ func Processes(proc string, pids []int, ended func()) func() ([]int, error) {
 	}
 }
 
-// Cgroup finds the processes of a cgroup and those below it.
+// Cgroup finds the processes of a cgroup and of the cgroups below it.
 func Cgroup(proc, dir string) func() ([]int, error) {
 	return func() ([]int, error) {
 		pids, err := inCgroup(proc, dir)

@@ -18,7 +18,7 @@ type progress struct {
 	log    io.Writer
 	name   string
 	expect int            // steps of the last full build; 0 when unknown
-	step   *regexp.Regexp // matches the line of a step; its last group is what the step works on
+	step   *regexp.Regexp // matches the line of a step; the last group is what the step works on
 	tty    bool
 	start  time.Time
 

@@ -9,16 +9,16 @@ import (
 	"cosched.io/cosched"
 )
 
-// Index finds the intervals of a recording in any order.
+// Index gives access to the intervals of a recording in any order.
 type Index struct {
 	name   string
-	file   *os.File // of text; what was compressed is copied into one that has no name
-	begin  []entry  // of each sample
-	pairs  [][2]int // the samples of each interval; the first is -1 where there is none
-	Header Header   // the last one
+	file   *os.File // has the text; a compressed recording is copied into a file that has no name
+	begin  []entry  // an entry for each sample
+	pairs  [][2]int // the two samples of each interval; the first is -1 if there is none
+	Header Header   // the last header
 	Torn   bool
 
-	cached map[int]*Sample // the last two
+	cached map[int]*Sample // the last two samples that were read
 }
 
 type entry struct {
@@ -28,7 +28,7 @@ type entry struct {
 	begins bool
 }
 
-// NewIndex reads a recording to its end. Samples are not looked at before they are shown.
+// NewIndex reads a recording to its end. Samples are not checked before they are shown.
 func NewIndex(f *os.File, name string) (x *Index, err error) {
 	x = &Index{name: name, file: f, cached: map[int]*Sample{}}
 	var magic [2]byte
@@ -95,13 +95,14 @@ func NewIndex(f *os.File, name string) (x *Index, err error) {
 	return x, nil
 }
 
-// Close closes the file that was opened for it.
+// Close closes the file of the Index. That is also the file that was given to NewIndex,
+// unless its content was copied.
 func (x *Index) Close() error { return x.file.Close() }
 
-// Len is how many intervals there are.
+// Len returns the number of intervals.
 func (x *Index) Len() int { return len(x.pairs) }
 
-// Interval gives one of them.
+// Interval returns the i-th interval.
 func (x *Index) Interval(i int) (*Interval, error) {
 	pair := x.pairs[i]
 	var two [2]*Sample

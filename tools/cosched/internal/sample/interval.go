@@ -13,8 +13,8 @@ import (
 // Interval is what happened between two samples, as it is shown.
 type Interval struct {
 	Time time.Time `json:"time"` // of the later sample
-	// Seconds is 0 if there is no earlier sample to compare with, or the machine was booted
-	// in between: then all rates are 0.
+	// Seconds is 0 if there is no earlier sample to compare with, or if the machine was
+	// booted in between. All rates are 0 then.
 	Seconds  float64 `json:"seconds"`
 	LLCs     []LLC   `json:"llcs"`
 	CPUs     []Idle  `json:"cpus"`
@@ -23,19 +23,19 @@ type Interval struct {
 	Clusters []Use   `json:"clusters"`
 }
 
-// LLC is a domain.
+// LLC is an LLC domain.
 type LLC struct {
 	CPUs cosched.CPUs `json:"cpus"`
 	Idle float64      `json:"idle_cpus"`
 }
 
-// Idle is a CPU.
+// Idle is how idle a CPU was.
 type Idle struct {
 	CPU  int     `json:"cpu"`
 	Idle float64 `json:"idle"` // share of time, 0 to 1
 }
 
-// Use is what a cluster did. Moves are per second.
+// Use is what a cluster did. Numbers of moves are per second.
 type Use struct {
 	Name    string       `json:"name"`
 	Path    string       `json:"path"`
@@ -46,7 +46,7 @@ type Use struct {
 	Threads int          `json:"threads"`
 
 	CPU float64 `json:"cpu"` // CPU time per second
-	// AtHome is the share of it at home in percent; none where there was no CPU time.
+	// AtHome is the percentage of CPU time that was at home; nil if there was no CPU time.
 	AtHome      *float64 `json:"at_home_percent"`
 	Wakeups     float64  `json:"wakeups_home"`
 	Spilled     float64  `json:"wakeups_spilled"`
@@ -61,17 +61,18 @@ type Use struct {
 	Load []cosched.CPULoad `json:"cpus"`
 }
 
-// State says that a cluster was not there all the time.
+// State says that a cluster was not there all of the time.
 type State string
 
-// The states but that of a cluster that was there all the time.
+// The states of clusters that were not there all of the time. A cluster that was has an
+// empty state.
 const (
 	StateNew     State = "new"
 	StateRemoved State = "removed"
 )
 
-// Between says what happened from a sample, which may be none, to a later one. Clusters
-// are in the order of the later sample, those that are gone where they were.
+// Between returns what happened from a sample, which may be nil, to a later one. Clusters
+// are in the order of the later sample, and removed clusters are where they were.
 func Between(was, now *Sample) *Interval {
 	v := &Interval{Time: now.Time, Clusters: make([]Use, 0, len(now.Clusters)), CPUs: make([]Idle, 0, len(now.CPUs))}
 	if was != nil && was.Monotonic < now.Monotonic {
@@ -92,7 +93,7 @@ func Between(was, now *Sample) *Interval {
 		}
 		return v
 	}
-	// Both are sorted alike.
+	// Both lists are sorted in the same way.
 	i, j := 0, 0
 	for i < len(was.Clusters) || j < len(now.Clusters) {
 		order := 0
@@ -122,8 +123,8 @@ func Between(was, now *Sample) *Interval {
 	return v
 }
 
-// comparePaths orders paths as a walk of the tree does: what is below a cgroup follows it,
-// before its neighbours.
+// comparePaths orders paths as a walk of the tree does: what is below a cgroup follows the
+// cgroup, before the cgroup's neighbours.
 func comparePaths(a, b string) int {
 	for a != b { // most are the same
 		x, arest, amore := strings.Cut(a, "/")
@@ -160,8 +161,8 @@ func (v *Interval) use(c Cluster, was cosched.Stat) Use {
 	return u
 }
 
-// cpus says how idle each CPU was, by the kernel's own account of it: its idle time over
-// all of its time, which leaves out the error of when the two samples were taken.
+// cpus sets how idle each CPU was, by the kernel's own account: the CPU's idle time over
+// all of its time. The exact times at which the two samples were taken do not matter then.
 func (v *Interval) cpus(was, now *Sample) {
 	v.LLCs = make([]LLC, len(now.LLCs))
 	for i, cpus := range now.LLCs {
@@ -171,7 +172,7 @@ func (v *Interval) cpus(was, now *Sample) {
 		idle := 0.0
 		if was != nil {
 			i, ok := slices.BinarySearchFunc(was.CPUs, c.CPU, func(b CPU, n int) int { return b.CPU - n })
-			// Idle time can go back when a CPU went offline.
+			// The idle time can go back if the CPU went offline.
 			if ok && c.Idle >= was.CPUs[i].Idle && c.Busy >= was.CPUs[i].Busy {
 				b := was.CPUs[i]
 				if all := c.Idle - b.Idle + c.Busy - b.Busy; all > 0 {
@@ -190,7 +191,7 @@ func (v *Interval) cpus(was, now *Sample) {
 	}
 }
 
-// HomeText is the share at home as it is shown.
+// HomeText returns the share at home in the form in which it is shown.
 func (u *Use) HomeText() string {
 	if u.AtHome == nil {
 		return "-"
@@ -198,7 +199,7 @@ func (u *Use) HomeText() string {
 	return fmt.Sprintf("%.1f", *u.AtHome)
 }
 
-// Summary says of all clusters in a line what Use says of one.
+// Summary says in one line about all clusters what Use says about one.
 func (v *Interval) Summary() string {
 	n := 0
 	for _, u := range v.Clusters {
@@ -213,7 +214,7 @@ func (v *Interval) Summary() string {
 		n, v.Total.CPU, len(v.CPUs), v.Total.HomeText(), v.IdleCPUs, v.Total.Spilled+v.Total.Overflowed, v.Total.Returned+v.Total.Swapped)
 }
 
-// WhyEmpty says why nothing is shown.
+// WhyEmpty says why no cluster is shown.
 func (v *Interval) WhyEmpty(filter string) string {
 	if len(v.Clusters) > 0 {
 		return fmt.Sprintf("none of %d clusters has %q in its name", len(v.Clusters), filter)

@@ -14,7 +14,7 @@ type family struct {
 	points                 func(*Sample, func(value float64, labels ...string))
 }
 
-// counter is a metric with a point for each cluster.
+// counter returns the points of a metric that has one point for each cluster.
 func counter(f func(cosched.Stat) uint64, labels ...string) func(*Sample, func(float64, ...string)) {
 	return func(s *Sample, point func(float64, ...string)) {
 		for _, c := range s.Clusters {
@@ -23,7 +23,7 @@ func counter(f func(cosched.Stat) uint64, labels ...string) func(*Sample, func(f
 	}
 }
 
-// each is the metrics of several kinds of an event.
+// each joins the points of several kinds of an event.
 func each(all ...func(*Sample, func(float64, ...string))) func(*Sample, func(float64, ...string)) {
 	return func(s *Sample, point func(float64, ...string)) {
 		for _, f := range all {

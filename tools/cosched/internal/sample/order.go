@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// Order is what clusters can be sorted by, best shown first.
+// Order is an order that clusters can be sorted in, the most interesting cluster first.
 type Order struct {
 	Name string
 	less func(a, b *Use) int
 }
 
-// Orders are all there are. The first is that of the tree.
+// Orders are all orders. The first one is that of the tree.
 var Orders = []Order{
 	{"name", nil},
 	{"cpu", most(func(u *Use) float64 { return u.CPU })},
@@ -26,7 +26,7 @@ func most(f func(*Use) float64) func(a, b *Use) int {
 	return func(a, b *Use) int { return cmp.Compare(f(b), f(a)) }
 }
 
-// atHome puts those that did not run last.
+// atHome sorts clusters that did not run last.
 func atHome(u *Use) float64 {
 	if u.AtHome == nil {
 		return 101
@@ -34,14 +34,14 @@ func atHome(u *Use) float64 {
 	return *u.AtHome
 }
 
-// FindOrder gives the order of a name.
+// FindOrder returns the index of the order with a name.
 func FindOrder(name string) (int, bool) {
 	i := slices.IndexFunc(Orders, func(o Order) bool { return o.Name == name })
 	return i, i >= 0
 }
 
-// Select gives the clusters whose name contains a text, large and small letters alike,
-// sorted. Equals stay in the order of the tree.
+// Select returns the clusters whose name contains a text, in upper or lower case, sorted.
+// Clusters that are equal stay in the order of the tree.
 func (v *Interval) Select(filter string, order int, reverse bool) []*Use {
 	list := make([]*Use, 0, len(v.Clusters))
 	filter = strings.ToLower(filter)

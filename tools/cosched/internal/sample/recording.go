@@ -17,15 +17,15 @@ import (
 	"cosched.io/cosched"
 )
 
-// A recording is lines of JSON: a Header, samples, and, where another recording was
-// appended, its header and samples. Compressed, each line is a gzip member of its own, so
-// that a crash costs no more than the last line, and more can be appended. The format is
-// documented in Documentation/admin-guide/cosched-command.rst.
+// A recording consists of lines of JSON: a Header, samples, and, if another recording was
+// appended, its header and samples. If it is compressed, each line is a gzip member of its
+// own, so that a crash costs no more than the last line, and more lines can be appended.
+// The format is documented in Documentation/admin-guide/cosched-command.rst.
 
-// version is of the format.
+// version is the version of the format.
 const version = 1
 
-// Header says where the samples after it are from.
+// Header says which machine the samples after it are from.
 type Header struct {
 	Version int       `json:"cosched_recording"`
 	Time    time.Time `json:"time"`
@@ -34,7 +34,7 @@ type Header struct {
 	Top     string    `json:"top"` // the cgroup whose clusters are recorded
 }
 
-// NewHeader is one of this machine, now.
+// NewHeader returns a header of this machine, with the current time.
 func NewHeader(top string) Header {
 	var u unix.Utsname
 	_ = unix.Uname(&u) // what it fails to fill in stays empty
@@ -52,7 +52,8 @@ type Writer struct {
 func NewWriter(w io.Writer, compressed bool) *Writer {
 	r := &Writer{w: w}
 	if compressed {
-		// Faster than 400 KB of a sample of 1,000 clusters is worth more than smaller.
+		// For the 400 KB of a sample of 1,000 clusters, speed is worth more than a smaller
+		// size.
 		r.gz, _ = gzip.NewWriterLevel(nil, gzip.BestSpeed)
 	}
 	return r
@@ -78,23 +79,23 @@ func (r *Writer) Line(v any) error {
 	return err
 }
 
-// headerPrefix begins the line of a header, and of nothing else.
+// headerPrefix is the beginning of a header's line, and of no other line.
 var headerPrefix = []byte(`{"cosched_recording":`)
 
-// maxLine bounds a line, so that a file of something else is not read into memory: a
-// sample of 100,000 clusters is 40 MB.
+// maxLine bounds a line, so that a file of something else is not read into memory. A sample
+// of 100,000 clusters takes 40 MB.
 const maxLine = 64 << 20
 
-// lines reads lines and says what is wrong with one.
+// lines reads lines, and reports what is wrong with a line.
 type lines struct {
 	name   string
 	r      *bufio.Reader
 	number int
-	offset int64 // of the text behind the last line
-	torn   bool  // it ends within a line
+	offset int64 // in the uncompressed text, of the end of the last line
+	torn   bool  // the text ends within a line
 }
 
-// newLines reads text, or what was compressed with gzip.
+// newLines reads text, or text that was compressed with gzip.
 func newLines(r io.Reader, name string) (*lines, error) {
 	l := &lines{name: name, r: bufio.NewReaderSize(r, 1<<16)}
 	magic, err := l.r.Peek(2)
@@ -115,8 +116,8 @@ func newLines(r io.Reader, name string) (*lines, error) {
 	return l, nil
 }
 
-// next gives the next line, io.EOF at the end. One that is not complete is left out: the
-// machine, or the recording, was stopped while it was written.
+// next returns the next line, and io.EOF at the end. A last line that is not complete is
+// left out: the machine, or the recording, was stopped while the line was written.
 func (l *lines) next() ([]byte, error) {
 	var line []byte
 	for {
@@ -131,7 +132,7 @@ func (l *lines) next() ([]byte, error) {
 			l.torn = l.torn || len(line) > 0 || errors.Is(err, io.ErrUnexpectedEOF)
 			return nil, io.EOF
 		case !errors.Is(err, bufio.ErrBufferFull):
-			if !errors.Is(err, gzip.ErrChecksum) { // that is of the line before
+			if !errors.Is(err, gzip.ErrChecksum) { // a checksum is that of the line before
 				l.number++
 			}
 			if errors.Is(err, gzip.ErrChecksum) || errors.Is(err, gzip.ErrHeader) || strings.HasPrefix(err.Error(), "flate:") {
@@ -153,7 +154,7 @@ func (l *lines) failed(err error) error {
 	return &cosched.Problem{Status: cosched.ExitIO, Text: fmt.Sprintf("%s: %v", l.name, bare(err)), Err: err}
 }
 
-// bare is an error without the file that the message names already.
+// bare returns an error without the name of the file, which the message has already.
 func bare(err error) error {
 	var p *os.PathError
 	if errors.As(err, &p) {
@@ -162,7 +163,7 @@ func bare(err error) error {
 	return err
 }
 
-// header checks a line that is one.
+// header parses and checks the line of a header.
 func (l *lines) header(line []byte) (h Header, err error) {
 	if err := json.Unmarshal(line, &h); err != nil {
 		return h, l.bad("%v", err)
@@ -173,7 +174,7 @@ func (l *lines) header(line []byte) (h Header, err error) {
 	return h, nil
 }
 
-// sample checks a line that is one.
+// sample parses and checks the line of a sample.
 func (l *lines) sample(line []byte) (*Sample, error) {
 	var s Sample
 	if err := json.Unmarshal(line, &s); err != nil {
@@ -196,15 +197,15 @@ func (l *lines) sample(line []byte) (*Sample, error) {
 	return &s, nil
 }
 
-// Reader reads a recording from its begin to its end.
+// Reader reads a recording from its beginning to its end.
 type Reader struct {
 	*lines
-	// Header is of the samples that are read now.
+	// Header is the header of the samples that are being read.
 	Header Header
 	begins bool
 }
 
-// NewReader reads a recording; name is for messages.
+// NewReader returns a Reader of a recording; name is for messages.
 func NewReader(r io.Reader, name string) (*Reader, error) {
 	l, err := newLines(r, name)
 	return &Reader{lines: l}, err
@@ -213,8 +214,8 @@ func NewReader(r io.Reader, name string) (*Reader, error) {
 // Torn reports, at the end, that the last line was not complete.
 func (r *Reader) Torn() bool { return r.torn }
 
-// Next gives the next sample, io.EOF at the end. begins is true where it is the first
-// after a header: what was before is not to be compared with it.
+// Next returns the next sample, and io.EOF at the end. begins is true if it is the first
+// sample after a header: it must not be compared with the sample before.
 func (r *Reader) Next() (s *Sample, begins bool, err error) {
 	for {
 		line, err := r.next()
@@ -241,7 +242,8 @@ func (r *Reader) Next() (s *Sample, begins bool, err error) {
 	}
 }
 
-// Create makes the file of a recording, and holds it until it is closed.
+// Create makes the file of a recording, and keeps others from writing to it until it is
+// closed.
 func Create(name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
@@ -254,8 +256,9 @@ func Create(name string) (*os.File, error) {
 	return f, nil
 }
 
-// hold keeps others from writing to a recording: what they take for a line that is torn may be
-// one that is being written. Not all file systems have locks; there it is up to the user.
+// hold keeps others from writing to a recording: what they see as a torn line may be a line
+// that is being written. Not all file systems have locks; where there are none, this is up
+// to the user.
 func hold(f *os.File) error {
 	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -264,8 +267,9 @@ func hold(f *os.File) error {
 	return nil
 }
 
-// Append opens a recording to write more to it, compressed as it is, and holds it until it is
-// closed. A line that is not complete is cut off first; torn says so.
+// Append opens a recording to write more to it, compressed or not as it is already, and
+// keeps others from writing to it until it is closed. A line at the end that is not
+// complete is cut off first, in which case torn is true.
 func Append(name string) (_ *os.File, compressed, torn bool, err error) {
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {
@@ -293,7 +297,7 @@ func Append(name string) (_ *os.File, compressed, torn bool, err error) {
 	return f, compressed, torn, err
 }
 
-// complete gives the length of the part of a recording that is complete lines.
+// complete returns the length of the part of a recording that consists of complete lines.
 func complete(f *os.File, name string) (end int64, compressed bool, err error) {
 	counted := &counter64{r: bufio.NewReaderSize(f, 1<<16)}
 	magic, _ := counted.r.Peek(2)
@@ -305,7 +309,7 @@ func complete(f *os.File, name string) (end int64, compressed bool, err error) {
 		if err != nil {
 			return 0, false, err
 		}
-		// The first line only: the others are looked at when they are shown.
+		// Check the first line only: the others are checked when they are shown.
 		first, err := r.next()
 		if err == nil {
 			if !bytes.HasPrefix(first, headerPrefix) {
@@ -327,7 +331,7 @@ func complete(f *os.File, name string) (end int64, compressed bool, err error) {
 		}
 		return r.offset, false, nil
 	}
-	// Member by member. The first has to be a header.
+	// Read member by member. The first one has to be a header.
 	at := &lines{name: name}
 	for {
 		gz, err := gzip.NewReader(counted)
@@ -356,7 +360,8 @@ func complete(f *os.File, name string) (end int64, compressed bool, err error) {
 	}
 }
 
-// counter64 counts bytes; with ReadByte, gzip takes none of what follows a member.
+// counter64 counts bytes. It has ReadByte, so that gzip reads nothing of what follows a
+// member.
 type counter64 struct {
 	r *bufio.Reader
 	n int64

@@ -16,7 +16,7 @@ import (
 	"cosched.io/cosched/internal/sample"
 )
 
-// recording is a header and samples, by lines.
+// recording returns a header and samples, line by line.
 func recording(t *testing.T, compressed bool, samples ...*sample.Sample) [][]byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -36,7 +36,7 @@ func recording(t *testing.T, compressed bool, samples ...*sample.Sample) [][]byt
 	return lines
 }
 
-// three are samples with little in them.
+// three returns three samples with little in them.
 func three(t *testing.T) []*sample.Sample {
 	s := open(t, coschedtest.Host(t), "")
 	var all []*sample.Sample
@@ -48,7 +48,7 @@ func three(t *testing.T) []*sample.Sample {
 	return all
 }
 
-// all reads a recording: its samples, b before those that begin.
+// all reads a recording. marks has a number for each sample, and b before those that begin.
 func all(t *testing.T, text []byte) (marks string, torn bool, samples []*sample.Sample, err error) {
 	t.Helper()
 	r, err := sample.NewReader(bytes.NewReader(text), "file")
@@ -88,11 +88,11 @@ func TestRecording(t *testing.T) {
 				t.Errorf("wrote %+v\nread %+v", want, samples[i])
 			}
 		}
-		// Two, one after the other.
+		// Two recordings, one after the other.
 		if marks, _, _, err := all(t, append(bytes.Clone(text), text...)); marks != "b123b123" || err != nil {
 			t.Errorf("compressed %v, appended: %q, %v", compressed, marks, err)
 		}
-		// Wherever it is cut, it is read up to there.
+		// Wherever the recording is cut, it is read up to there.
 		for cut := 1; cut < len(text); cut++ {
 			want, end, whole := "", 0, false
 			for i, l := range lines {
@@ -145,7 +145,8 @@ func TestRecordingCorrupt(t *testing.T) {
 	}
 }
 
-// What is appended to can be cut anywhere behind its header, and nothing of it is lost.
+// A recording that is appended to can be cut anywhere behind its header, and nothing else
+// of it is lost.
 func TestAppend(t *testing.T) {
 	samples := three(t)
 	name := filepath.Join(t.TempDir(), "recording")
@@ -194,7 +195,7 @@ func TestAppend(t *testing.T) {
 	}
 }
 
-// What is being written is left alone: the line at its end may be half of one.
+// A recording that is being written is left alone: the line at its end may be half of one.
 func TestAppendHeld(t *testing.T) {
 	text := bytes.Join(recording(t, false, three(t)...), nil)
 	name := filepath.Join(t.TempDir(), "recording")
@@ -234,8 +235,8 @@ func TestAppendHeld(t *testing.T) {
 	f.Close()
 }
 
-// In any order an index gives what a reader does, compressed or not, and of two
-// recordings in one file nothing in between.
+// In any order, an index returns the intervals that a reader does, compressed or not, and
+// no interval between two recordings in one file.
 func TestIndex(t *testing.T) {
 	samples := three(t)
 	for _, compressed := range []bool{false, true} {

@@ -1,6 +1,6 @@
-// Package sample is the data that cosched top, record, replay, dump and plot share: a
-// Sample is what the kernel says of the clusters and CPUs at one time, an Interval what
-// happened between two of them.
+// Package sample has the data that cosched top, record, replay, dump and plot share: a
+// Sample is what the kernel says about the clusters and CPUs at one time, and an Interval
+// is what happened between two samples.
 package sample
 
 import (
@@ -9,15 +9,15 @@ import (
 	"cosched.io/cosched"
 )
 
-// Sample is what the kernel said at one time. Counters are since the clusters, or the
-// machine, began.
+// Sample is what the kernel said at one time. Counters count from the time when the cluster
+// was made, or the machine was booted.
 type Sample struct {
 	Time time.Time `json:"time"`
-	// Monotonic is the kernel's CLOCK_MONOTONIC: time that nobody sets, to divide by.
+	// Monotonic is the kernel's CLOCK_MONOTONIC, for rates: nobody sets that clock.
 	Monotonic uint64         `json:"monotonic_usec"`
 	LLCs      []cosched.CPUs `json:"llcs"` // online CPUs of each LLC domain
-	CPUs      []CPU          `json:"cpus"` // those online
-	// Total is of all clusters, removed ones included.
+	CPUs      []CPU          `json:"cpus"` // the CPUs that are online
+	// Total has the figures of all clusters, including removed ones.
 	Total    Figures   `json:"total"`
 	Clusters []Cluster `json:"clusters"` // parents first
 }
@@ -29,7 +29,7 @@ type CPU struct {
 	Busy uint64 `json:"busy_usec"`
 }
 
-// Cluster is a cgroup with the controller's files.
+// Cluster is a cgroup that has the controller's files.
 type Cluster struct {
 	Name    string       `json:"name"`
 	Path    string       `json:"path"`
@@ -40,11 +40,11 @@ type Cluster struct {
 	Figures
 }
 
-// Figures are what changes all the time.
+// Figures are the data that change all the time.
 type Figures struct {
 	Stat cosched.Stat `json:"stat"`
 	LLCs []LLCLoad    `json:"llcs"` // only those that are home or have load
-	// Those with load.
+	// CPUs has only CPUs with load.
 	CPUs []cosched.CPULoad `json:"cpus"`
 }
 

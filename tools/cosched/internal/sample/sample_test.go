@@ -72,7 +72,8 @@ func TestRead(t *testing.T) {
 	if got := clusters(read(t, open(t, h, "shop"))); got != "shop shop/till" {
 		t.Errorf("of shop: %s", got)
 	}
-	// The root has no figures: the sum of those below that are not below each other.
+	// The root has no figures: its total is the sum of the clusters that are not below
+	// another cluster.
 	root := read(t, open(t, h, h.Cgroup))
 	if got := clusters(root); !strings.HasSuffix(got, "/cosched night shop shop/till") {
 		t.Errorf("of all: %s", got)
@@ -82,7 +83,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// What changes is seen at the next sample: counters, homes, clusters made and removed.
+// Changes are seen at the next sample: counters, homes, and clusters that were made or
+// removed.
 func TestReadAgain(t *testing.T) {
 	h := coschedtest.Host(t)
 	dir := filepath.Join(h.Cgroup, "cosched/shop")
@@ -104,7 +106,7 @@ func TestReadAgain(t *testing.T) {
 	if got := clusters(read(t, s)); got != "annex annex/till shop shop/till" {
 		t.Errorf("clusters %s", got)
 	}
-	// Half gone.
+	// This cluster is half gone.
 	if err := os.Remove(filepath.Join(h.Cgroup, "cosched/annex/till/cosched.cpus_preferred.effective")); err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +121,7 @@ func TestReadAgain(t *testing.T) {
 	}
 }
 
-// The total, which takes the kernel as long as all clusters do, is read again only where the
+// The total, which takes the kernel as long as all clusters do, is read again only if the
 // clusters do not say what it is.
 func TestTotal(t *testing.T) {
 	l := coschedtest.NewLarge(t, t.TempDir(), 10, 8, 4)
@@ -135,7 +137,7 @@ func TestTotal(t *testing.T) {
 	for i := range 10 {
 		set(fmt.Sprintf("cluster%04d/cosched.stat", i), 100)
 	}
-	set("cosched.stat", 1007) // 7 of clusters that are no more
+	set("cosched.stat", 1007) // 7 are of clusters that were removed
 	coschedtest.Replace(t, filepath.Join(base, "cgroup.threads"), "")
 	s := open(t, l.Host, "")
 	s.OnDemand = true
@@ -166,8 +168,8 @@ func TestTotal(t *testing.T) {
 	total(5500)
 }
 
-// The kernel's count of cgroups says when to look for others; without a change of it, they
-// are found all the same a little later.
+// The kernel's count of cgroups says when to look for new ones. New clusters are found a
+// little later even if the count does not change.
 func TestReadTree(t *testing.T) {
 	l := coschedtest.NewLarge(t, t.TempDir(), 4, 16, 4)
 	s := open(t, l.Host, "")
@@ -235,7 +237,7 @@ func TestReadProblems(t *testing.T) {
 	}
 }
 
-// With fewer files than two for each cluster it reads the same.
+// With fewer open files than two for each cluster, it reads the same.
 func TestFewFiles(t *testing.T) {
 	l := coschedtest.NewLarge(t, t.TempDir(), 200, 16, 4)
 	all := open(t, l.Host, "")
@@ -259,7 +261,7 @@ func TestFewFiles(t *testing.T) {
 	}
 }
 
-// reads gives how often the process has read, and how much.
+// reads returns how often the process has read, and how many bytes.
 func reads(t *testing.T) (calls, bytes int) {
 	text, err := os.ReadFile("/proc/self/io")
 	if err != nil {
@@ -271,8 +273,8 @@ func reads(t *testing.T) (calls, bytes int) {
 	return calls, bytes
 }
 
-// The work of a sample of 1,000 clusters on 256 CPUs, in what does not depend on the
-// machine: its time is in Documentation/admin-guide/cosched-command.rst.
+// The work of a sample of 1,000 clusters on 256 CPUs, measured in what does not depend on
+// the machine: the time it takes is in Documentation/admin-guide/cosched-command.rst.
 func TestWork(t *testing.T) {
 	const n = 1000
 	l := coschedtest.NewLarge(t, t.TempDir(), n, 256, 8)
@@ -281,8 +283,8 @@ func TestWork(t *testing.T) {
 	if len(last.Clusters) != n || len(last.CPUs) != 256 || len(last.LLCs) != 32 {
 		t.Fatalf("%d clusters, %d CPUs, %d LLC domains", len(last.Clusters), len(last.CPUs), len(last.LLCs))
 	}
-	// Two reads, one of them to see the end, of each of: two files of each cluster; four of
-	// 100 of them; and of the machine a few.
+	// Each file takes two reads, one of them to see the end: two files of each cluster,
+	// four of 100 clusters, and a few of the machine.
 	const most = 2 * (2*n + 4*100 + 10)
 	for i := range 3 {
 		l.Step(t)
@@ -301,7 +303,8 @@ func TestWork(t *testing.T) {
 		}
 		last = now
 	}
-	// In ten samples the tree is read once. One for each line of a file would be 40,000.
+	// In ten samples the tree is read once. One allocation for each line of a file would be
+	// 40,000.
 	if allocs := testing.AllocsPerRun(10, func() { read(t, s) }); allocs > 10*n {
 		t.Errorf("%v allocations", allocs)
 	} else {
@@ -334,12 +337,12 @@ func TestLoadOnDemand(t *testing.T) {
 			t.Errorf("%s: %v, %+v, want %+v", u.Name, err, u.LLCs, want.LLCs)
 		}
 	}
-	// Once: it is of one time as long as it is shown.
+	// The load is read once, so it is that of one time as long as it is shown.
 	before, _ = reads(t)
 	if err := s.Load(&v.Clusters[7]); err != nil {
 		t.Error(err)
 	}
-	if after, _ := reads(t); after-before > 2 { // those of reads itself
+	if after, _ := reads(t); after-before > 2 { // two are by reads itself
 		t.Errorf("%d reads for what is known", after-before)
 	}
 	s = open(t, l.Host, "")
@@ -353,8 +356,8 @@ func TestLoadOnDemand(t *testing.T) {
 	}
 }
 
-// On many CPUs, clusters whose load is shown take turns; none waits for longer than it takes
-// all of them.
+// On many CPUs, clusters whose load is shown take turns. None of them waits for longer than
+// a round of all of them takes.
 func TestLoadInTurn(t *testing.T) {
 	const n, cpus, turns = 40, 256, 3 // 40 x 256 / 4096, rounded up
 	l := coschedtest.NewLarge(t, t.TempDir(), n, cpus, 8)
@@ -367,7 +370,7 @@ func TestLoadInTurn(t *testing.T) {
 		fresh := 0
 		for i := range v.Clusters {
 			u := &v.Clusters[i]
-			u.LLCs = nil // of the first, which says what domains there are
+			u.LLCs = nil // set for the first cluster, whose load was read to know the domains
 			if err := s.Load(u); err != nil || len(u.Load) == 0 {
 				t.Fatalf("round %d, %s: %v, %+v", round, u.Name, err, u.Load)
 			}
@@ -379,7 +382,8 @@ func TestLoadInTurn(t *testing.T) {
 				t.Errorf("round %d: the load of %s is %d samples old", round, u.Name, age[i])
 			}
 		}
-		// First all of them are new, then it is not known yet how many are asked for.
+		// At first all of them are new, and then it is not known yet how many are asked
+		// for.
 		if round > turns && fresh > n/turns+1 {
 			t.Errorf("round %d: %d of %d were read", round, fresh, n)
 		}
@@ -438,11 +442,12 @@ func TestBetween(t *testing.T) {
 	if got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
-	// 500 of 2000, all, and two that cannot be told: 2's time went back, 3 is new.
+	// 500 of 2000, all, and two that cannot be told: the time of CPU 2 went back, and CPU 3
+	// is new.
 	if got := fmt.Sprint(v.CPUs, v.IdleCPUs, v.LLCs[0].Idle, v.LLCs[1].Idle); got != "[{0 0.25} {1 1} {2 0} {3 0}] 1.25 1.25 0" {
 		t.Error(got)
 	}
-	// The first, and the first after a boot.
+	// The first sample, and the first one after a boot.
 	for _, v := range []*sample.Interval{sample.Between(nil, now), sample.Between(now, was)} {
 		if v.Seconds != 0 || v.Total.CPU != 0 || v.IdleCPUs != 0 || len(v.Clusters) != 5 || v.Clusters[0].State != "" || v.Clusters[0].AtHome != nil {
 			t.Errorf("%+v", v)
@@ -450,7 +455,7 @@ func TestBetween(t *testing.T) {
 	}
 }
 
-// Lines of the text format, as its ABNF has them.
+// Lines of the text format, as its ABNF defines them.
 var (
 	metaLine  = regexp.MustCompile(`^# (TYPE|UNIT|HELP) ([a-z_]+) (.+)$`)
 	pointLine = regexp.MustCompile(`^([a-z_]+)\{([a-z_]+="([^"\\]|\\.)*"(,[a-z_]+="([^"\\]|\\.)*")*)\} ([0-9.e+-]+)$`)
@@ -505,8 +510,8 @@ func TestOpenMetrics(t *testing.T) {
 	}
 }
 
-// The parser is that of the node exporter's textfile collector, which refuses all of a file
-// where a line is not to its taste.
+// The parser is that of the node exporter's textfile collector, which refuses a whole file
+// if it dislikes one line.
 func TestPrometheus(t *testing.T) {
 	h := coschedtest.Host(t)
 	now := read(t, open(t, h, ""))

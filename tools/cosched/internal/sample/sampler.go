@@ -18,13 +18,15 @@ import (
 
 // Sampler reads samples of the clusters below a cgroup.
 //
-// What it costs is the budget of cosched top: 5 % of a CPU with 1,000 clusters, once a
-// second, 50 us for each. So the two files that change all the time stay open, and are read
-// with one system call each; the others, and the tree, are looked at as needed and in turn.
-// The load of a cluster is by far the most work for the kernel, which looks at each CPU for
-// it: who shows the load of few clusters only asks for that of these.
+// What it may cost is the budget of cosched top: 5 % of a CPU with 1,000 clusters, once a
+// second, which is 50 us for each cluster. So the two files that change all the time stay
+// open and are read with one system call each. The other files, and the tree, are read when
+// needed and in turn. The load of a cluster is by far the most work for the kernel, which
+// looks at each CPU for it: a caller that shows the load of few clusters asks for the load
+// of these only.
 type Sampler struct {
-	// OnDemand leaves out the load of clusters, of which Load fills in what is shown.
+	// OnDemand leaves out the load of clusters. Load then fills in the load of a cluster
+	// that is shown.
 	OnDemand bool
 
 	host cosched.Host
@@ -33,51 +35,53 @@ type Sampler struct {
 	self bool // the top is one of the clusters
 
 	groups []*group      // in the order in which they are shown
-	total  *group        // the top's figures, where it has any
-	rest   *cosched.Stat // what these are beyond the sum of the clusters, if that is known
+	total  *group        // the top's figures, if it has any
+	rest   *cosched.Stat // how much the top's figures are above the sum of the clusters, if that is known
 	rounds int
 	tree   []byte // cgroup.stat of the top when the tree was last read
-	turn   int    // whose other files are next
+	turn   int    // index of the cluster whose other files are read next
 	shown  int    // clusters whose load was asked for since the last sample
-	every  int    // how many samples one stays as it is
-	cpus   int    // of the last sample
-	// domains are those of the last sample.
+	every  int    // for how many samples a load that was read is kept
+	cpus   int    // number of CPUs in the last sample
+	// domains are the LLC domains of the last sample.
 	domains []cosched.CPUs
 	room    int // how many files more may stay open
 	buf     []byte
 }
 
-// group is what is known of a cluster between samples.
+// group is what is known about a cluster between samples.
 type group struct {
 	path cosched.Group
 	Cluster
-	stat, load int     // file descriptors, closed when negative
-	known      bool    // the other files were read
-	seen       Figures // its load when it was last asked for, at
-	loaded     int     // that round, if ever
+	stat, load int     // file descriptors; negative when closed
+	known      bool    // whether the other files were read
+	seen       Figures // its load, when it was last read
+	loaded     int     // the round in which that was, 0 if never
 }
 
 const (
-	// few clusters, as an ordinary host has, have their slowly changing files (home,
-	// weights, threads) read each time, so that these are never old. Of more it is slow of
-	// them at a time, which makes 100 files of 10 us, a fiftieth of the budget: of 1,000
-	// they are at most 40 samples old. A home that changed shows in the counters and is
-	// read at once.
+	// few is up to how many clusters, as an ordinary host has, the files that change slowly
+	// (home, weights, threads) are read each time, so that they are never old. If there are
+	// more clusters, these files of slow clusters are read at a time. That makes 100 files
+	// of 10 us, a fiftieth of the budget; with 1,000 clusters they are at most 40 samples
+	// old. A home that changed shows in the counters, and is read at once.
 	few  = 100
 	slow = 25
-	// looks is how many CPUs the kernel may look at for the load of what is shown, each time:
-	// at 1 us or more for each, with its lock, a tenth of the budget. On 64 CPUs that are
-	// 64 clusters, more than a screen has lines; on 256 the lines take turns.
+	// looks is how many CPUs the kernel may look at, each time, for the load of what is
+	// shown. At 1 us or more for each CPU, with its lock, that is a tenth of the budget. On
+	// 64 CPUs that is 64 clusters, more than a screen has lines; on 256 CPUs the lines take
+	// turns.
 	looks = 4096
-	// rescan is after how many samples the tree is read though the number of cgroups in it
-	// is the same: for cgroups that were given the controller meanwhile.
+	// rescan is after how many samples the tree is read even if its number of cgroups is
+	// the same: cgroups may have been given the controller meanwhile.
 	rescan = 10
-	// spare is how many of the files that a process may have open are left for all else.
+	// spare is how many of the files that a process may have open are left for everything
+	// else.
 	spare = 64
 )
 
-// New makes a sampler of the clusters below a cgroup, by name or path, itself included,
-// or of those of the base.
+// New makes a sampler of the clusters below a cgroup, which is given by name or path and
+// included itself. If name is empty, it is of those below the base.
 func New(h cosched.Host, name string) (*Sampler, error) {
 	s := &Sampler{host: h, buf: make([]byte, 1<<16)}
 	var err error
@@ -98,7 +102,7 @@ func New(h cosched.Host, name string) (*Sampler, error) {
 	return s, err
 }
 
-// Top is the cgroup whose clusters are read.
+// Top returns the cgroup whose clusters are read.
 func (s *Sampler) Top() string { return string(s.top) }
 
 // Close closes all files.
@@ -125,8 +129,8 @@ func (s *Sampler) closeFile(fd *int) {
 	}
 }
 
-// Read takes a sample. A cluster that is removed meanwhile is left out; that the one asked
-// for is gone is an error that is fs.ErrNotExist.
+// Read takes a sample. A cluster that is removed meanwhile is left out. If the cgroup that
+// was asked for is gone, the error is fs.ErrNotExist.
 func (s *Sampler) Read() (*Sample, error) {
 	if err := s.readTree(); err != nil {
 		return nil, err
@@ -149,7 +153,7 @@ func (s *Sampler) Read() (*Sample, error) {
 	}
 	for i, g := range s.groups {
 		due := (i-s.turn+len(s.groups))%len(s.groups) < turns
-		// One says what domains there are.
+		// The load of one cluster is needed to know the domains.
 		load := !s.OnDemand || a.domains == nil
 		err := s.readGroup(g, &a, due, load)
 		if cosched.Gone(err) {
@@ -175,7 +179,7 @@ func (s *Sampler) Read() (*Sample, error) {
 	s.domains = a.domains
 	now.LLCs = a.domains
 	if now.LLCs == nil {
-		// No cluster says what domains there are.
+		// There is no cluster to know the domains from.
 		llcs, err := cosched.LLCs(filepath.Join(s.host.Sys, "devices/system/cpu"))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
@@ -185,10 +189,10 @@ func (s *Sampler) Read() (*Sample, error) {
 	return now, nil
 }
 
-// readTotal reads the top's figures, for which the kernel adds up those of all cgroups below
-// it once more: as much work as all of them are. So what they are beyond the sum of the
-// clusters is kept, unless it changes: with a cluster that was removed, and with threads in
-// the top itself.
+// readTotal reads the top's figures. For these the kernel adds up those of all cgroups
+// below the top once more, which is as much work as all of the clusters are. So what the
+// top's figures are above the sum of the clusters is kept, unless it changes: when a
+// cluster was removed, and when there are threads in the top itself.
 func (s *Sampler) readTotal(now *Sample, a *arena) error {
 	if !s.OnDemand {
 		err := s.readFigures(s.total, a, true)
@@ -208,19 +212,19 @@ func (s *Sampler) readTotal(now *Sample, a *arena) error {
 		now.Total = s.total.Figures
 		return notGone(err)
 	}
-	// The clusters were read a little earlier, so some of the rest is what they did since:
-	// without it the next one could be less.
+	// The clusters were read a little earlier, so a part of the rest is what they did since
+	// then. Without AtLeast, the next total could be less.
 	if s.total.known {
 		s.total.Stat = s.total.Stat.AtLeast(was)
 	}
-	s.total.known = true // until it was made anew
+	s.total.known = true // until s.total is made anew
 	rest := s.total.Stat.AtLeast(clusters).Sub(clusters)
 	s.rest = &rest
 	now.Total = s.total.Figures
 	return nil
 }
 
-// notGone leaves out that a cgroup is gone.
+// notGone returns err, or nil if err says that a cgroup is gone.
 func notGone(err error) error {
 	if cosched.Gone(err) {
 		return nil
@@ -232,8 +236,8 @@ func (s *Sampler) gone(err error) error {
 	return &cosched.Problem{Status: cosched.ExitNoInput, Text: string(s.top) + " was removed while it was shown", Err: errors.Join(err, fs.ErrNotExist)}
 }
 
-// sum adds up clusters that are not below another one. It is for the root, which has no
-// figures of its own.
+// sum adds up the clusters that are not below another cluster. It is the total of the root,
+// which has no figures of its own.
 func sum(clusters []Cluster) (f Figures) {
 	f.LLCs, f.CPUs = []LLCLoad{}, []cosched.CPULoad{}
 	above := "/"
@@ -263,8 +267,9 @@ func sum(clusters []Cluster) (f Figures) {
 	return f
 }
 
-// readTree finds the clusters. The kernel counts the cgroups below one in its cgroup.stat;
-// while that is the same and none of ours is gone, none was made either.
+// readTree finds the clusters. The kernel counts the cgroups below a cgroup in its
+// cgroup.stat: while that count is the same and none of the known cgroups is gone, no
+// cgroup was made either.
 func (s *Sampler) readTree() error {
 	count, err := s.readFile(filepath.Join(string(s.top), "cgroup.stat"))
 	s.rounds++
@@ -307,7 +312,8 @@ func (s *Sampler) readTree() error {
 
 // walk adds the clusters below a cgroup, in the order of their names.
 func (s *Sampler) walk(g cosched.Group, known map[cosched.Group]*group) error {
-	// Links are those from above, from itself and from each below: most have none there.
+	// A directory has one link from above, one from itself and one from each directory
+	// below it. Most cgroups have none below.
 	var st unix.Stat_t
 	if unix.Stat(string(g), &st) == nil && st.Nlink == 2 {
 		return nil
@@ -322,7 +328,7 @@ func (s *Sampler) walk(g cosched.Group, known map[cosched.Group]*group) error {
 		}
 		child := cosched.Group(g.Path(e.Name()))
 		if known[child] == nil && !child.Enabled() {
-			continue // so is none below
+			continue // then none below has the controller either
 		}
 		s.add(child, known)
 		if err := s.walk(child, known); err != nil && !cosched.Gone(err) {
@@ -345,15 +351,15 @@ func (s *Sampler) newGroup(path cosched.Group) *group {
 	return &group{path: path, stat: -1, load: -1, Cluster: Cluster{Name: path.NameIn(s.base), Path: string(path)}}
 }
 
-// arena holds the lists of a sample: few allocations instead of two for each cluster.
+// arena has the lists of a sample: a few allocations instead of two for each cluster.
 type arena struct {
 	llcs    []LLCLoad
 	cpus    []cosched.CPULoad
-	domains []cosched.CPUs // as the first cluster has them
+	domains []cosched.CPUs // as listed in the load of the first cluster
 }
 
-// readGroup reads a cluster; the files that change slowly if they are due, were not read
-// yet, or its home changed.
+// readGroup reads a cluster. The files that change slowly are read if they are due, if they
+// were not read yet, or if the cluster's home changed.
 func (s *Sampler) readGroup(g *group, a *arena, due, load bool) error {
 	changes := g.Stat.HomeChanges
 	if err := s.readFigures(g, a, load); err != nil {
@@ -372,7 +378,7 @@ func (s *Sampler) readGroup(g *group, a *arena, due, load bool) error {
 	if text, err = s.readFile(g.path.Path(cosched.FileEffective)); err != nil {
 		return err
 	}
-	// A new list each time it changes: samples share it.
+	// Make a new list each time it changes, because samples share it.
 	if g.Home.String() != string(bytes.TrimSpace(text)) || !g.known {
 		if g.Home, err = cosched.ParseCPUs(string(text)); err != nil {
 			return &fs.PathError{Op: "parsing", Path: g.path.Path(cosched.FileEffective), Err: err}
@@ -386,7 +392,7 @@ func (s *Sampler) readGroup(g *group, a *arena, due, load bool) error {
 		return &fs.PathError{Op: "parsing", Path: g.path.Path(cosched.FileWeights), Err: err}
 	}
 	g.Weights = [2]int{w.Preferred, w.Allowed}
-	if text, err = s.readFile(g.path.Path("cgroup.threads")); errors.Is(err, unix.EOPNOTSUPP) { // domain invalid: it can have none
+	if text, err = s.readFile(g.path.Path("cgroup.threads")); errors.Is(err, unix.EOPNOTSUPP) { // a cgroup of type "domain invalid" can have no threads
 		text = nil
 	} else if err != nil {
 		return err
@@ -396,8 +402,9 @@ func (s *Sampler) readGroup(g *group, a *arena, due, load bool) error {
 	return nil
 }
 
-// Load fills in the load of a cluster as it is now, or was some samples before where many
-// are asked for. It does nothing where it is filled in, and where the cluster is gone.
+// Load fills in the load of a cluster as it is now, or as it was some samples before if the
+// load of many clusters is asked for. It does nothing if the load is filled in already or
+// the cluster is gone.
 func (s *Sampler) Load(u *Use) error {
 	if u.LLCs != nil {
 		return nil
@@ -425,7 +432,7 @@ func (s *Sampler) Load(u *Use) error {
 	return nil
 }
 
-// readFigures reads cosched.stat, and cosched.load if it is to.
+// readFigures reads cosched.stat, and cosched.load if load is true.
 func (s *Sampler) readFigures(g *group, a *arena, load bool) error {
 	text, err := s.readOpen(g, &g.stat, cosched.FileStat)
 	if err != nil {
@@ -460,7 +467,8 @@ func (s *Sampler) readLoad(g *group, a *arena) error {
 			}
 			a.domains = append(a.domains, cpus)
 		}
-		// One that came online since the first cluster was read waits for the next sample.
+		// A domain that came online since the first cluster was read waits for the next
+		// sample.
 		if l.Number < len(a.domains) && (l.Home != 0 || l.Util != 0 || l.Runnable != 0) {
 			a.llcs = append(a.llcs, LLCLoad{l.Number, l.Home, l.Util, l.Runnable})
 		}
@@ -469,7 +477,8 @@ func (s *Sampler) readLoad(g *group, a *arena) error {
 	if err != nil {
 		return &fs.PathError{Op: "parsing", Path: g.path.Path(cosched.FileLoad), Err: err}
 	}
-	// Their capacity ends where the next cluster's begins. Never nil: [] in JSON.
+	// The capacity of these lists ends where those of the next cluster begin. They are
+	// never nil, so that they are [] in JSON.
 	g.LLCs, g.CPUs = a.llcs[llcs:len(a.llcs):len(a.llcs)], a.cpus[cpus:len(a.cpus):len(a.cpus)]
 	if g.LLCs == nil {
 		g.LLCs = []LLCLoad{}
@@ -480,7 +489,7 @@ func (s *Sampler) readLoad(g *group, a *arena) error {
 	return nil
 }
 
-// readCPUs reads how long each CPU was idle.
+// readCPUs reads how long each CPU was idle and busy.
 func (s *Sampler) readCPUs(now *Sample) error {
 	file := filepath.Join(s.host.Proc, "stat")
 	text, err := s.readFile(file)
@@ -521,8 +530,8 @@ func (s *Sampler) readCPUs(now *Sample) error {
 	return nil
 }
 
-// readOpen reads a file from its begin, through a descriptor that stays open. One that
-// has lost its cgroup is opened again, as the cgroup may have been made again.
+// readOpen reads a file from its beginning, through a descriptor that stays open. A file
+// that has lost its cgroup is opened again, as the cgroup may have been made again.
 func (s *Sampler) readOpen(g *group, fd *int, file string) ([]byte, error) {
 	if *fd >= 0 {
 		text, err := s.read(*fd, true)
@@ -565,8 +574,9 @@ func (s *Sampler) readFile(path string) ([]byte, error) {
 	return text, nil
 }
 
-// read reads a whole file into the one buffer, which the next read overwrites. One that the
-// kernel makes as a piece, not line by line, has ended where there is room left.
+// read reads a whole file into the one buffer, which the next read overwrites. If piece is
+// true, the kernel makes the text as one piece, not line by line, so the file has ended
+// when a read leaves room in the buffer.
 func (s *Sampler) read(fd int, piece bool) ([]byte, error) {
 	for n := 0; ; {
 		m, err := unix.Pread(fd, s.buf[n:], int64(n))

@@ -16,8 +16,8 @@ type delta struct {
 	notes []string
 }
 
-// between subtracts a snapshot from a later one; from nil, it is what was counted since
-// boot. Its errors say what is wrong with the pair.
+// between subtracts a snapshot from a later one. If before is nil, the result is what was
+// counted since boot. The errors say what is wrong with the pair.
 func between(before, after *Snapshot) (*delta, error) {
 	d := &delta{f: formats[after.Version]}
 	if before == nil {
@@ -27,7 +27,7 @@ func between(before, after *Snapshot) (*delta, error) {
 	if before.Version != after.Version {
 		return nil, fmt.Errorf("version %d, then %d: snapshots of two kernels", before.Version, after.Version)
 	}
-	// Jiffies are of 64 or 32 bits, and begin 5 minutes before 2^32.
+	// Jiffies have 64 or 32 bits, and begin 5 minutes before 2^32.
 	if before.Jiffies > after.Jiffies && (before.Jiffies > math.MaxUint32 || uint32(after.Jiffies-before.Jiffies) > math.MaxInt32) {
 		return nil, fmt.Errorf("timestamp %d, then %d: in the wrong order, or of two boots", before.Jiffies, after.Jiffies)
 	}
@@ -69,11 +69,12 @@ func (d *delta) note(text string, args ...any) {
 	d.notes = append(d.notes, fmt.Sprintf(text, args...))
 }
 
-// subtract gives what a CPU counted, and whether its domains lived through all of it.
+// subtract returns what a CPU counted, and whether its domains existed all of that time.
 func (d *delta) subtract(b, a CPU) (c CPU, whole bool, err error) {
 	c = CPU{ID: a.ID, counters: make([]uint64, cpuCounters), Domains: a.Domains}
 	for i, n := range a.counters {
-		// Times are of 64 bits, timeslices of a long, the rest of 32. They last from boot on.
+		// Times have 64 bits, the number of timeslices is a long, and the other counters
+		// have 32 bits. They all count from boot on.
 		if wide := i == cpuRun || i == cpuWait || i == cpuSlices && b.counters[i] > math.MaxUint32; wide && n < b.counters[i] {
 			return c, false, fmt.Errorf("CPU %d: counter %d goes from %d back to %d: in the wrong order, or of two boots", a.ID, i+1, b.counters[i], n)
 		}
@@ -88,8 +89,8 @@ func (d *delta) subtract(b, a CPU) (c CPU, whole bool, err error) {
 		counters := make([]uint64, len(was))
 		for j, n := range a.Domains[i].counters {
 			counters[j] = wrapped(was[j], n)
-			// No event is counted two billion times meanwhile: it did not go over
-			// 2^32 but began at 0 again.
+			// No event happens two billion times between two snapshots: this counter did
+			// not go over 2^32 but began at 0 again.
 			if n < was[j] && counters[j] > math.MaxInt32 && !d.f.imbalance(j) {
 				return c, false, nil
 			}
@@ -100,7 +101,8 @@ func (d *delta) subtract(b, a CPU) (c CPU, whole bool, err error) {
 	return c, true, nil
 }
 
-// wrapped subtracts counters of which a smaller one went over 2^32.
+// wrapped returns the difference of a counter. If its later value is smaller, it went over
+// 2^32.
 func wrapped(before, after uint64) uint64 {
 	if after < before {
 		return uint64(uint32(after - before))

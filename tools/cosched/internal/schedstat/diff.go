@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// Diff is what differs between two reports.
+// Diff has the differences between two reports.
 type Diff struct {
 	A       Side     `json:"a"`
 	B       Side     `json:"b"`
-	Only    []Only   `json:"only"`    // levels that one of them lacks
-	Changes []Change `json:"changes"` // what changed most first
+	Only    []Only   `json:"only"`    // levels that only one of them has
+	Changes []Change `json:"changes"` // the largest changes first
 }
 
 // Side is one of the two reports.
@@ -23,7 +23,7 @@ type Side struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Only is a level of domains that is in one report.
+// Only is a level of domains that only one of the reports has.
 type Only struct {
 	In    string `json:"in"` // A or B
 	Level string `json:"level"`
@@ -33,52 +33,55 @@ type Only struct {
 // Change is a figure in two reports.
 type Change struct {
 	Level  string  `json:"level"`          // or all CPUs
-	Kind   string  `json:"kind,omitempty"` // of balancing
+	Kind   string  `json:"kind,omitempty"` // the kind of balancing
 	What   string  `json:"what"`
 	A      float64 `json:"a"`
 	B      float64 `json:"b"`
-	Factor ratio   `json:"factor"` // B / A; none if A is 0
-	// AtLeast is by which factor it rose or fell if chance did all that it can: the
-	// near end of the factor's 95 % confidence interval, and 1 if that has no change in it.
+	Factor ratio   `json:"factor"` // B / A; null if A is 0
+	// AtLeast is the factor by which the figure rose or fell at least, whatever chance
+	// contributed: the end of the factor's 95 % confidence interval that is nearer to 1, or
+	// 1 if the interval includes 1.
 	AtLeast float64 `json:"at_least"`
 }
 
-// Changed reports whether the change is more than chance.
+// Changed reports whether the change is more than chance explains.
 func (c Change) Changed() bool { return c.AtLeast > 1 }
 
-// figure is what is compared: a sum over a base.
+// figure is what is compared: the quotient of a sum and a base.
 type figure struct {
-	where, part, what string // part is the kind of balancing, if it is of one
+	where, part, what string // part is the kind of balancing, if the figure is about one
 	sum, base         float64
 	scale             float64 // of the quotient, for people
-	// variance of the logarithm of the quotient, from the number of events, as if each
-	// came by itself.
+	// variance is that of the logarithm of the quotient. It is computed from the number of
+	// events, as if each event was independent of the others.
 	variance float64
 }
 
-// The number of events that a sum is of is at least 0, and its logarithm is not: half
+// half is added to a number of events. That number can be 0, which has no logarithm: half
 // an event more is the usual remedy.
 const half = 0.5
 
-// rate is of events in a time.
+// rate is the number of events per second.
 func rate(what string, n uint64, seconds float64) figure {
 	return figure{what: what, sum: float64(n), base: seconds, scale: 1, variance: 1 / (float64(n) + half)}
 }
 
-// share is of events that are some of others.
+// share is the part of some events in others.
 func share(what string, n, of uint64) figure {
 	return figure{what: what, sum: float64(n), base: float64(of), scale: 100, variance: max(0, 1/(float64(n)+half)-1/(float64(of)+half))}
 }
 
-// average is of what n events add up to. That it varies as much as it is large holds
-// for times of which each end is as likely as another.
+// average is the mean of the values of n events, which add up to sum. It is assumed that
+// the standard deviation of a value is as large as its mean, which holds for times that are
+// as likely to end at any moment as at another.
 func average(what string, sum, n uint64, scale float64) figure {
 	return figure{what: what, sum: float64(sum), base: float64(n), scale: scale, variance: 1 / float64(n)}
 }
 
 func (f figure) value() float64 { return f.sum / f.base * f.scale }
 
-// sure95 is how many standard deviations a normal variable is within, 19 times in 20.
+// sure95 is the number of standard deviations that a normal variable is within, 19 times in
+// 20.
 const sure95 = 1.96
 
 // change compares two figures of the same thing.
@@ -89,7 +92,7 @@ func change(a, b figure) Change {
 	return c
 }
 
-// Compare compares two reports, whose names are those of their files.
+// Compare compares two reports. The names are those of their files.
 func Compare(nameA string, a *Report, nameB string, b *Report) *Diff {
 	d := &Diff{
 		A: Side{nameA, a.Version, a.Recorded, a.Notes}, B: Side{nameB, b.Version, b.Recorded, b.Notes},
@@ -107,7 +110,7 @@ func Compare(nameA string, a *Report, nameB string, b *Report) *Diff {
 	for i, l := range a.Levels {
 		at := slices.IndexFunc(b.Levels, func(o *Level) bool { return o.Name == l.Name })
 		if len(b.Levels) > 0 && l.named != b.Levels[0].named && i < len(b.Levels) {
-			at = i // of kernels before and after names: by number
+			at = i // one kernel names domains and the other does not: compare by number
 		}
 		if at < 0 {
 			d.Only = append(d.Only, Only{"A", l.Name, l.Calls()})
@@ -125,7 +128,8 @@ func Compare(nameA string, a *Report, nameB string, b *Report) *Diff {
 	return d
 }
 
-// compare adds the changes between figures of the same place. Those of nothing are left out.
+// compare adds the changes between figures of the same place. Figures of nothing are left
+// out.
 func (d *Diff) compare(a, b []figure) {
 	for _, fa := range a {
 		i := slices.IndexFunc(b, func(fb figure) bool { return fb.what == fa.what && fb.part == fa.part })
@@ -136,7 +140,8 @@ func (d *Diff) compare(a, b []figure) {
 	}
 }
 
-// figures of a CPU, or of all. Without the seconds that it took, none is a rate.
+// figures returns the figures of a CPU, or of all CPUs. If the time is not known, so that
+// seconds is 0, there are no rates.
 func (r Run) figures(seconds float64) []figure {
 	list := []figure{
 		average("average run, ms", r.RunNS, r.Slices, 1/float64(time.Millisecond)),
@@ -156,8 +161,8 @@ func (r Run) figures(seconds float64) []figure {
 	return list
 }
 
-// figures of a level. Without the seconds that it took, kinds of balancing are compared by
-// their share.
+// figures returns the figures of a level. If the time is not known, so that seconds is 0,
+// the numbers of calls of the kinds of balancing are compared by their share.
 func (l *Level) figures(seconds float64) []figure {
 	var list []figure
 	for i, b := range l.Kinds() {

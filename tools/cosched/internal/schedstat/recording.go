@@ -14,10 +14,10 @@ import (
 	"cosched.io/cosched"
 )
 
-// Recording is a file that cosched schedstat record makes: the snapshots as they were
-// read, so that a later version can find more in them, and what they are of.
+// Recording is a file that cosched schedstat record makes: the snapshots as they were read,
+// so that a later version can find more in them, and what the snapshots are about.
 type Recording struct {
-	// Format is the version of this format. A reader refuses others.
+	// Format is the version of this format. A reader refuses other versions.
 	Format int `json:"schedstat_recording"`
 	Recorded
 	Before []string `json:"before"` // the lines of /proc/schedstat
@@ -29,25 +29,25 @@ type Recording struct {
 
 const recordingFormat = 1
 
-// Recorded is what snapshots are of. A snapshot alone says nothing of it.
+// Recorded says what snapshots are about. A snapshot itself says nothing about that.
 type Recorded struct {
-	Kernel     string    `json:"kernel,omitempty"`  // its release
+	Kernel     string    `json:"kernel,omitempty"`  // the kernel's release
 	Command    []string  `json:"command,omitempty"` // none with --for
 	ExitStatus *int      `json:"exit_status,omitempty"`
 	Started    time.Time `json:"started,omitzero"`
 	Seconds    float64   `json:"seconds,omitempty"`
-	Hostname   string    `json:"hostname,omitempty"` // where it was asked for
+	Hostname   string    `json:"hostname,omitempty"` // only if it was asked for
 }
 
 const switchOn = "as root, sysctl kernel.sched_schedstats=1, or boot with schedstats=enable"
 
-// Source is a machine's /proc.
+// Source is the /proc directory of a machine.
 type Source string
 
 func (s Source) stat() string   { return filepath.Join(string(s), "schedstat") }
 func (s Source) sysctl() string { return filepath.Join(string(s), "sys/kernel/sched_schedstats") }
 
-// counts reports, as an error, that the kernel does not count.
+// counts returns an error if the kernel does not count.
 func (s Source) counts() error {
 	if _, err := os.Stat(s.stat()); errors.Is(err, fs.ErrNotExist) {
 		return problem(cosched.ExitUnavailable, err, "%s: not there: boot a kernel with CONFIG_SCHEDSTATS=y", s.stat())
@@ -74,10 +74,10 @@ func (s Source) Start(hostname bool) (*Recording, error) {
 	return r, err
 }
 
-// Stop takes the last one.
+// Stop takes the last snapshot.
 func (r *Recording) Stop(s Source) error {
 	r.Seconds = time.Since(r.Started).Seconds()
-	// To a microsecond: reading the counters of a CPU takes longer.
+	// Round down to a microsecond: reading the counters of one CPU takes longer.
 	r.Seconds = float64(int64(r.Seconds*1e6)) / 1e6
 	r.Started = r.Started.UTC().Truncate(time.Millisecond)
 	var err error
@@ -85,7 +85,7 @@ func (r *Recording) Stop(s Source) error {
 	return err
 }
 
-// SinceBoot is what the machine has counted until now.
+// SinceBoot returns what the machine has counted until now.
 func (s Source) SinceBoot() (*Recording, error) {
 	if err := s.counts(); err != nil {
 		return nil, err
@@ -125,11 +125,12 @@ func (r *Recording) Write(w io.Writer) error {
 	return e.Encode(r)
 }
 
-// maxSize bounds what is read as a recording: two snapshots of 8192 CPUs, the most
-// that Linux has, with 8 domains each take 80 MB.
+// maxSize bounds what is read as a recording. Two snapshots of 8192 CPUs, the most that
+// Linux has, with 8 domains each, take 80 MB.
 const maxSize = 128 << 20
 
-// Read reads a recording, or a copy of /proc/schedstat, which is what was counted since boot.
+// Read reads a recording, or a copy of /proc/schedstat, which has what was counted since
+// boot.
 func Read(name string) (*Recording, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -175,7 +176,7 @@ func Read(name string) (*Recording, error) {
 	return r, nil
 }
 
-// ReadPair reads two copies of /proc/schedstat, of before and after.
+// ReadPair reads two copies of /proc/schedstat, one from before and one from after.
 func ReadPair(before, after string) (*Recording, error) {
 	a, err := Read(before)
 	if err != nil {
@@ -193,7 +194,8 @@ func ReadPair(before, after string) (*Recording, error) {
 	return &Recording{name: before + ", " + after, before: a.after, after: b.after}, nil
 }
 
-// Whole reports whether it has a first snapshot; else it is of the time since boot.
+// Whole reports whether the recording has a first snapshot. If it has not, it covers the
+// time since boot.
 func (r *Recording) Whole() bool { return r.before != nil }
 
 func problem(status int, err error, format string, args ...any) error {

@@ -17,31 +17,31 @@ type Report struct {
 	Notes []string `json:"notes,omitempty"`
 	CPUs  []Run    `json:"cpus"`
 	All   Run      `json:"all"`
-	// Levels are domains that correspond to each other, from the smallest.
+	// Levels are levels of domains that correspond to each other, from the smallest.
 	Levels []*Level `json:"levels"`
 }
 
-// Run is what a CPU ran.
+// Run is what one CPU ran, or all CPUs.
 type Run struct {
-	CPU           *int   `json:"cpu,omitempty"` // none for all CPUs together
+	CPU           *int   `json:"cpu,omitempty"` // null for all CPUs together
 	RunNS         uint64 `json:"run_ns"`        // by tasks
-	WaitNS        uint64 `json:"wait_ns"`       // by tasks that could have run
+	WaitNS        uint64 `json:"wait_ns"`       // of tasks that could have run
 	Slices        uint64 `json:"timeslices"`
 	Schedules     uint64 `json:"schedule_calls"`
 	ToIdle        uint64 `json:"schedule_to_idle"`
 	Yields        uint64 `json:"yields"`
-	Wakeups       uint64 `json:"wakeups"`       // by what runs there
+	Wakeups       uint64 `json:"wakeups"`       // by what runs on the CPU
 	WakeupsLocal  uint64 `json:"wakeups_local"` // of them onto the same CPU
 	AverageRunMS  ratio  `json:"average_run_ms"`
 	AverageWaitMS ratio  `json:"average_wait_ms"`
 }
 
-// Level is a level of domains, over all CPUs.
+// Level is a level of domains, summed over all CPUs.
 type Level struct {
 	Name    string       `json:"name"`
 	CPUs    cosched.CPUs `json:"cpus"`       // that have such a domain
-	Domains int          `json:"domains"`    // how many different ones
-	Span    [2]int       `json:"span"`       // the CPUs of the smallest and the largest
+	Domains int          `json:"domains"`    // how many different domains
+	Span    [2]int       `json:"span"`       // the numbers of CPUs of the smallest and of the largest domain
 	Idle    Balance      `json:"idle"`       // balancing on the tick of an idle CPU
 	Busy    Balance      `json:"busy"`       // on the tick of a busy one
 	New     Balance      `json:"newly_idle"` // of a CPU before it becomes idle
@@ -53,13 +53,13 @@ type Level struct {
 	named bool
 }
 
-// Kinds are the three kinds of balancing.
+// Kinds returns the three kinds of balancing.
 func (l *Level) Kinds() []*Balance { return []*Balance{&l.Idle, &l.Busy, &l.New} }
 
-// KindNames are their names.
+// KindNames are the names of the three kinds of balancing.
 var KindNames = []string{"idle", "busy", "newly idle"}
 
-// Calls of all kinds.
+// Calls returns the number of calls of all kinds.
 func (l *Level) Calls() uint64 { return l.Idle.Calls + l.Busy.Calls + l.New.Calls }
 
 // Balance is one kind of balancing. Each call has one outcome.
@@ -67,27 +67,27 @@ type Balance struct {
 	Calls     uint64 `json:"calls"`
 	NoGroup   uint64 `json:"no_busier_group"`
 	NoQueue   uint64 `json:"no_busier_queue"` // in the busiest group
-	Left      uint64 `json:"left_or_pinned"`  // another CPU of the group balances, or no task may come here
+	Left      uint64 `json:"left_or_pinned"`  // another CPU of the group balances, or no task may run here
 	Failed    uint64 `json:"failed"`          // to move any task
 	Succeeded uint64 `json:"succeeded"`
 
 	Moved      uint64      `json:"tasks_moved"`
-	Hot        uint64      `json:"hot_tasks_moved"` // of them with warm caches
+	Hot        uint64      `json:"hot_tasks_moved"` // of these, those with warm caches
 	Imbalances []Imbalance `json:"imbalances"`
 }
 
-// Tries are the calls that found an imbalance.
+// Tries returns the number of calls that found an imbalance.
 func (b *Balance) Tries() uint64 { return b.Failed + b.Succeeded }
 
-// Imbalance is what there was to move: load, utilisation, tasks or CPUs with a misfit
-// task, or a mixture before version 17.
+// Imbalance is how much there was to move: load, utilisation, tasks or CPUs with a misfit
+// task. Before version 17, it is a mixture of these.
 type Imbalance struct {
 	Of      string `json:"of,omitempty"`
 	Sum     uint64 `json:"sum"`
-	Average ratio  `json:"average"` // of the calls that found an imbalance
+	Average ratio  `json:"average"` // over the calls that found an imbalance
 }
 
-// Name is what an average imbalance is called.
+// Name returns what an average imbalance is called.
 func (i Imbalance) Name() string {
 	if i.Of == "" {
 		return "average imbalance"
@@ -102,14 +102,14 @@ type Push struct {
 	Moved  uint64 `json:"moved"`
 }
 
-// Wakeups are those of a task by another CPU than the one it is put on.
+// Wakeups are the wakeups of a task by another CPU than the one that the task is put on.
 type Wakeups struct {
-	Remote  uint64 `json:"remote"`  // the smallest domain with both CPUs is of this level
+	Remote  uint64 `json:"remote"`  // if the smallest domain with both CPUs is of this level
 	Affine  uint64 `json:"affine"`  // pulled to the CPU that wakes it
 	Passive uint64 `json:"passive"` // the kernel has long left this 0
 }
 
-// ratio is a quotient, none where nothing was counted.
+// ratio is a quotient, which is not OK if nothing was counted.
 type ratio struct {
 	Value float64
 	OK    bool
@@ -122,7 +122,7 @@ func quotient(a, b float64) ratio {
 	return ratio{a / b, true}
 }
 
-// MarshalJSON makes it a number or null.
+// MarshalJSON returns a number or null.
 func (r ratio) MarshalJSON() ([]byte, error) {
 	if !r.OK {
 		return []byte("null"), nil
@@ -130,7 +130,7 @@ func (r ratio) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, r.Value, 'g', 6, 64), nil
 }
 
-// Format prints it with some digits behind the point, or a dash.
+// String formats the quotient with some digits behind the point, or as a dash.
 func (r ratio) String(digits int) string {
 	if !r.OK {
 		return "-"
@@ -179,16 +179,17 @@ func (r Run) average() Run {
 	return r
 }
 
-// levels sums up the domains of all CPUs. Those with the same name correspond to each
-// other, in spite of different numbers where CPUs without SMT siblings lack the
-// smallest; several NUMA levels have the same name, so it is the first with the
-// first. Without names, domains with the same number do.
+// levels sums up the domains of all CPUs. Domains with the same name correspond to each
+// other, even if their numbers differ because CPUs without SMT siblings lack the smallest
+// domain. Several NUMA levels have the same name: the first one of a CPU corresponds to the
+// first one of another, and so on. Without names, domains with the same number correspond
+// to each other.
 func (r *Report) levels(d *delta) {
 	type level struct {
 		*Level
 		sums   []uint64
 		spans  map[string]int
-		height int // the highest number that one has
+		height int // the highest number of such a domain
 	}
 	byName := map[string]*level{}
 	var list []*level
@@ -226,14 +227,15 @@ func (r *Report) levels(d *delta) {
 	}
 }
 
-// fill gives a level its counters.
+// fill sets the counters of a level.
 func (f format) fill(l *Level, sums []uint64) {
 	for i, kind := range f.kinds {
 		n := sums[i*f.kind():]
 		b := l.Kinds()[kind]
 		rest := n[lbImbalance+len(f.imbalances):]
 		*b = Balance{Calls: n[lbCalls], NoGroup: rest[lbNoGroup], NoQueue: rest[lbNoQueue], Failed: n[lbFailed], Moved: rest[lbMoved], Hot: rest[lbHot]}
-		// Counters of a nohz-idle CPU can be incremented by two others at once, which loses some.
+		// Counters of a nohz-idle CPU can be incremented by two other CPUs at once, which
+		// loses some events.
 		b.Left = less(n[lbBalanced], b.NoGroup+b.NoQueue)
 		b.Succeeded = less(b.Calls, n[lbBalanced]+b.Failed)
 		for j, of := range f.imbalances {

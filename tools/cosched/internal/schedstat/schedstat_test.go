@@ -39,12 +39,12 @@ func report(t *testing.T, before, after string) *Report {
 	return r
 }
 
-// Each counter arrives at its place, from each version's line.
+// Each counter gets to its place, from the line of each version.
 func TestCounters(t *testing.T) {
 	var n uint32 = 100
 	next := func() uint32 { n++; return n }
 	balance := func() schedstattest.Balance {
-		// What is balanced includes what has no busier group or queue.
+		// The calls that found a balance include those that found no busier group or queue.
 		return schedstattest.Balance{Count: 5000 + next(), Balanced: 1000 + next(), Failed: next(), Imbalance: [4]uint32{next(), next(), next(), next()},
 			Gained: next(), HotGained: next(), NoBusyQ: next(), NoBusyG: next()}
 	}
@@ -97,8 +97,8 @@ func TestCounters(t *testing.T) {
 	}
 }
 
-// The mail's two reports come out of counters made of them, of each version: the
-// numbers, and each percentage and average as it prints them.
+// The mail's two reports are reproduced from counters that were made from them, in each
+// version: the numbers, and each percentage and average as the mail prints it.
 func TestMail(t *testing.T) {
 	for _, name := range []string{"numa", "no-numa"} {
 		m := schedstattest.ReadMail(t, name)
@@ -121,7 +121,7 @@ func TestMail(t *testing.T) {
 			is("calls", fmt.Sprint(r.All.Schedules, r.All.ToIdle, r.All.Yields), fmt.Sprint(m.Schedules, m.ToIdle, m.Yields))
 			for i, l := range m.Levels {
 				got := r.Levels[i]
-				// The two levels' spans, and the nodes' where there are such.
+				// The spans of the two levels, and that of the NUMA level if there is one.
 				is("domains", fmt.Sprint(got.Domains), []string{"4", "2", "1"}[map[bool]int{true: 2, false: i}[i == len(m.Levels)-1]])
 				is("calls", fmt.Sprint(got.Calls()), fmt.Sprint(l.Calls))
 				for k, want := range l.Kinds {
@@ -140,8 +140,8 @@ func TestMail(t *testing.T) {
 	}
 }
 
-// What the mail is about: without the NUMA level, the balancer of the level below it
-// has more success, and tasks wait less.
+// This is what the mail is about: without the NUMA level, the balancer of the level below
+// it has more success, and tasks wait less.
 func TestMailDiff(t *testing.T) {
 	var reports []*Report
 	for _, name := range []string{"numa", "no-numa"} {
@@ -185,7 +185,8 @@ func TestMailDiff(t *testing.T) {
 	}
 }
 
-// A large change of few events comes after a smaller one of many, one that chance explains last.
+// A large change of few events comes after a smaller change of many events, which chance
+// explains less.
 func TestDiffChance(t *testing.T) {
 	side := func(active, remote, affine uint32) *Report {
 		r := report(t, "", schedstattest.Proc(16, 1, []schedstattest.CPU{{Domains: []schedstattest.Domain{
@@ -216,7 +217,8 @@ func TestDiffChance(t *testing.T) {
 	}
 }
 
-// Levels of different kernels: by name, or by number where one has no names.
+// Levels of different kernels are matched by name, or by number if one of the kernels has
+// no names.
 func TestDiffLevels(t *testing.T) {
 	side := func(version int, names ...string) *Report {
 		c := schedstattest.CPU{}
@@ -248,7 +250,7 @@ func TestDiffLevels(t *testing.T) {
 	}
 }
 
-// CPUs without SMT have no SMT domain; two NUMA levels have one name.
+// CPUs without SMT have no SMT domain, and two NUMA levels have one name.
 func TestLevels(t *testing.T) {
 	domain := func(name, span string) schedstattest.Domain {
 		return schedstattest.Domain{Name: name, Span: span, Alb: [3]uint32{1}}
@@ -274,7 +276,7 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-// Kernels' own files: what they count fits together, and an unplugged CPU is left out.
+// In files of real kernels the counters are consistent, and an unplugged CPU is left out.
 func TestRecorded(t *testing.T) {
 	for _, v := range []string{"v15", "v16", "v17"} {
 		file := func(name string) string { return schedstattest.File(t, v+"-"+name) }
@@ -283,7 +285,8 @@ func TestRecorded(t *testing.T) {
 			t.Fatalf("%s: %+v", v, r)
 		}
 		for _, l := range r.Levels {
-			// 12 threads kept 8 CPUs busy. With the kinds in the wrong order, they were idle.
+			// 12 threads kept 8 CPUs busy. If the kinds were read in the wrong order, the
+			// CPUs would look idle.
 			if l.Busy.Calls < l.Idle.Calls {
 				t.Errorf("%s, %s: %+v", v, l.Name, l)
 			}
@@ -297,7 +300,8 @@ func TestRecorded(t *testing.T) {
 		if len(r.CPUs) != 7 || len(r.Notes) != 2 || !strings.HasPrefix(r.Notes[0], "CPU 7 was online in one") || !strings.HasPrefix(r.Notes[1], "the domains of CPU 0-6 were built anew") {
 			t.Errorf("%s: %d CPUs, notes %q", v, len(r.CPUs), r.Notes)
 		}
-		// All of what the new domains counted, and only the difference of what CPUs did.
+		// The report has all that the new domains counted, and only the difference of what
+		// CPUs did.
 		now := report(t, "", file("unplugged"))
 		if r.Levels[0].Calls() != now.Levels[0].Calls() || r.All.RunNS >= now.All.RunNS {
 			t.Errorf("%s: %d calls, %d ns", v, r.Levels[0].Calls(), r.All.RunNS)
@@ -308,7 +312,7 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
-// Counters go over 2^32, and begin again where domains are built anew with the same CPUs.
+// Counters go over 2^32, and begin at 0 again if domains are built anew with the same CPUs.
 func TestWrapAndReset(t *testing.T) {
 	type counts struct {
 		yields, calls, imbalance uint32
@@ -342,7 +346,7 @@ func TestWrapAndReset(t *testing.T) {
 	}
 }
 
-// Pairs that are no before and after.
+// Pairs of snapshots that are not a before and an after.
 func TestPairs(t *testing.T) {
 	file := func(version int, jiffies, run uint64, ids ...int) string {
 		var cpus []schedstattest.CPU
@@ -367,7 +371,8 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// One line that names the file and its line, for all that can be wrong in it.
+// For everything that can be wrong in a file, the error is one line that names the file and
+// its line.
 func TestDamaged(t *testing.T) {
 	good := schedstattest.File(t, "v17-after")
 	whole := Recording{Format: recordingFormat, Recorded: Recorded{Kernel: "7.3.4"}, Before: split(schedstattest.File(t, "v17-before")), After: split(good)}

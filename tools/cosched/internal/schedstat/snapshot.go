@@ -1,5 +1,6 @@
 // Package schedstat reads /proc/schedstat, records what a command makes the scheduler
-// count, and reports it as Rick Lindsley's scripts for earlier versions of the file did.
+// count, and reports it in the way of Rick Lindsley's scripts for earlier versions of the
+// file.
 package schedstat
 
 import (
@@ -17,7 +18,7 @@ import (
 // which is the same in all versions.
 const (
 	cpuYields = iota
-	_         // of an earlier scheduler, 0
+	_         // left from an earlier scheduler, always 0
 	cpuSchedules
 	cpuIdle
 	cpuWakeups
@@ -68,31 +69,34 @@ const (
 	domainRest
 )
 
-// format is what differs between versions of the file.
+// format is what differs between the versions of the file.
 type format struct {
 	// kinds in the order of enum cpu_idle_type.
 	kinds [kinds]int
-	// imbalances counted for each kind: one sum of load, utilisation or tasks,
-	// whatever was to be balanced, or one for each of enum migration_type.
+	// imbalances are the sums that are counted for each kind: one sum of load, utilisation
+	// or tasks, whatever was to be balanced, or one sum for each value of enum
+	// migration_type.
 	imbalances []string
 	named      bool // domains have names
 }
 
 var formats = map[int]format{
 	15: {kinds: [kinds]int{idle, busy, newlyIdle}, imbalances: []string{""}},
-	// Linux 6.10: the enum changed. Its page in the kernel's Documentation still has the old order.
+	// Linux 6.10 changed the enum. The page about the file in the kernel's Documentation
+	// still has the old order.
 	16: {kinds: [kinds]int{busy, idle, newlyIdle}, imbalances: []string{""}},
 	// Linux 6.14.
 	17: {kinds: [kinds]int{busy, idle, newlyIdle}, imbalances: []string{"load", "util", "tasks", "misfit"}, named: true},
 }
 
-// kind is the number of counters of a kind of balancing.
+// kind returns the number of counters of a kind of balancing.
 func (f format) kind() int { return lbImbalance + len(f.imbalances) + lbRest }
 
-// counters is the number of counters of a domain.
+// counters returns the number of counters of a domain.
 func (f format) counters() int { return kinds*f.kind() + domainRest }
 
-// imbalance reports whether a domain's counter sums up imbalances; others count events.
+// imbalance reports whether a domain's counter sums up imbalances; other counters count
+// events.
 func (f format) imbalance(i int) bool {
 	n := i % f.kind()
 	return i < kinds*f.kind() && n >= lbImbalance && n < lbImbalance+len(f.imbalances)
@@ -112,7 +116,7 @@ type CPU struct {
 	Domains  []Domain // from the smallest
 }
 
-// Domain is what a CPU counted of one of its domains.
+// Domain is what a CPU counted for one of its domains.
 type Domain struct {
 	Name     string // empty before version 17
 	Span     cosched.CPUs
@@ -250,7 +254,8 @@ func parseMask(s string) (cosched.CPUs, error) {
 	return set, nil
 }
 
-// sameShape reports whether domains are those of the same build of the kernel's.
+// sameShape reports whether two lists of domains can be from the same build of the kernel's
+// domains: they have the same names and CPUs.
 func sameShape(a, b []Domain) bool {
 	return slices.EqualFunc(a, b, func(a, b Domain) bool { return a.Name == b.Name && slices.Equal(a.Span, b.Span) })
 }

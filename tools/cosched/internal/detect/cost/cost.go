@@ -1,11 +1,12 @@
 // Package cost measures from outside what it costs a program to be observed: the CPU time
-// that a unit of its work takes while somebody looks, and just before and after.
+// that a unit of its work takes while it is observed, and just before and after.
 //
-// One process is looked at again and again. So the pieces that are compared have the same
-// memory layout and are neighbours in time, and what drifts on the machine drops out. How
-// fast its CPUs are changes faster than that, with what else uses their cores: so a second
-// program works now and then on each of them, at what nobody looks at, and the CPU time of
-// the first is counted in what the second needs for its work at the same time.
+// One process is observed again and again. So the pieces of time that are compared have the
+// same memory layout and follow each other, and what drifts on the machine drops out. The
+// speed of the machine's CPUs changes faster than that, with what else uses their cores. So
+// a second program, which is not observed, works now and then on each of them, and the CPU
+// time of the first program is measured in what the second program needs for its work at
+// the same time.
 package cost
 
 import (
@@ -16,30 +17,31 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// Point is how much a program has done until some time, and the CPU time that it used.
+// Point is how much work a program has done until some time, and the CPU time that it used.
 type Point struct {
 	Time time.Duration // by CLOCK_MONOTONIC
 	Work uint64
 	CPU  time.Duration
 }
 
-// Look is a time in which the program was observed, from the start of who did to its end.
+// Look is a time in which the program was observed, from the start of the observer to its
+// end.
 type Look struct {
 	From, To time.Duration // by CLOCK_MONOTONIC
-	Said     float64       // what the observer says that it cost, as a part
+	Said     float64       // what the observer says that it cost, as a part of CPU time
 	Own      time.Duration // CPU time of the observer
 }
 
 // Pair compares a look with the time before and after it. Percentages are of the CPU time
-// or the speed without.
+// or the speed without observation.
 type Pair struct {
 	CPU   float64 `json:"cpu_percent"`         // more CPU time for the same work, on CPUs of the same speed
 	Raw   float64 `json:"raw_cpu_percent"`     // more CPU time for the same work
 	Speed float64 `json:"speed_percent"`       // less work in the same time
 	Said  float64 `json:"said_percent"`        // what the observer says
-	Own   float64 `json:"own_percent"`         // CPU time of the observer, of one CPU
-	Rate  float64 `json:"work_per_second"`     // of time, in the look
-	Each  float64 `json:"work_per_cpu_second"` // of the program, in the look
+	Own   float64 `json:"own_percent"`         // CPU time of the observer, as a part of one CPU
+	Rate  float64 `json:"work_per_second"`     // per second of time, in the look
+	Each  float64 `json:"work_per_cpu_second"` // per second of the program's CPU time, in the look
 }
 
 // slice is what was done between two points.
@@ -52,8 +54,9 @@ func (s slice) add(o slice) slice { return slice{s.time + o.time, s.cpu + o.cpu,
 func (s slice) each() float64     { return s.cpu.Seconds() / float64(s.work) }
 func (s slice) speed() float64    { return float64(s.work) / s.time.Seconds() }
 
-// between is what was done from a time on until another, as far as there are points: from
-// the last one that is not after it to the first that is not before.
+// between returns what was done from one time to another, as far as the points tell: from
+// the last point that is not after the former to the first point that is not before the
+// latter.
 func between(points []Point, from, to time.Duration) (slice, bool) {
 	search := func(at time.Duration) int {
 		i, _ := slices.BinarySearchFunc(points, at, func(p Point, at time.Duration) int { return int(p.Time - at) })
@@ -71,11 +74,13 @@ func between(points []Point, from, to time.Duration) (slice, bool) {
 	return s, s.time > 0 && s.work > 0
 }
 
-// tail is added to each look: what the kernel still has to do once the observer has ended.
+// tail is added to each look, for what the kernel still has to do once the observer has
+// ended.
 const tail = 50 * time.Millisecond
 
-// Compare makes a pair of each look at a program, with the points of another that tells how
-// fast the CPUs are. No piece of time is in two of them: one between two looks is halved.
+// Compare makes a pair for each look at a program, given the points of the second program,
+// which tells how fast the CPUs are. No piece of time is used twice: the time between two
+// looks is halved.
 func Compare(points, speed []Point, looks []Look) ([]Pair, error) {
 	if len(points) == 0 || len(speed) == 0 {
 		return nil, errNothing
@@ -115,18 +120,19 @@ func Compare(points, speed []Point, looks []Look) ([]Pair, error) {
 
 var errNothing = errors.New("the program did nothing in a part of the time: look for longer, or at more work")
 
-// Median is that of some values, and an interval that has the true one with a probability
-// of at least 95 %, whatever their distribution: that of the sign test.
+// Median is the median of some values, and an interval that contains the true median with a
+// probability of at least 95 %, whatever the distribution of the values: the interval of
+// the sign test.
 type Median struct {
 	Median float64 `json:"median"`
 	Low    float64 `json:"low"`
 	High   float64 `json:"high"`
 }
 
-// fewest is how many values have such an interval.
+// fewest is the least number of values that have such an interval.
 const fewest = 6
 
-// MedianOf gives the median of one figure of pairs, of which there are six or more.
+// MedianOf returns the median of one figure of pairs, of which there must be six or more.
 func MedianOf(pairs []Pair, f func(Pair) float64) (Median, error) {
 	if len(pairs) < fewest {
 		return Median{}, errors.New("fewer than six pairs say nothing of their median")
@@ -137,7 +143,8 @@ func MedianOf(pairs []Pair, f func(Pair) float64) (Median, error) {
 	}
 	slices.Sort(values)
 	n := len(values)
-	// The true median is below the k-th of them as often as k or more of n coins show heads.
+	// The true median is below the k-th value as often as fewer than k of n coins show
+	// heads.
 	coins, k := distuv.Binomial{N: float64(n), P: 0.5}, 0
 	for 2*coins.CDF(float64(k)) <= 0.05 {
 		k++

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// made is what two programs do, each 10 ms, on a machine whose speed drifts by half and
-// differs by a fifth from second to second, with looks of a second that cost a part of the
-// CPU time of the first.
+// made returns what two programs do, every 10 ms, on a machine whose speed drifts by half
+// and differs by a fifth from second to second. It has looks of a second, which cost a part
+// of the CPU time of the first program.
 func made(looks int, part float64) (points, speed []Point, list []Look) {
 	r := rand.New(rand.NewPCG(1, 2))
 	const step = 10 * time.Millisecond
@@ -51,7 +51,7 @@ func TestCompare(t *testing.T) {
 		if raw.High-raw.Low < 2*(m.High-m.Low) {
 			t.Errorf("a part of %v: the speed of the CPUs makes no difference: %+v, %+v", part, raw, m)
 		}
-		// A program that has one CPU all the time is slower by what it pays.
+		// A program that has one CPU all of the time is slower by the part that it pays.
 		s, _ := MedianOf(pairs, func(p Pair) float64 { return p.Speed })
 		if want := 100 * (1 - 1/(1+part)); s.Low > want || s.High < want {
 			t.Errorf("a part of %v makes it slower by %+v, want %v", part, s, want)
@@ -62,7 +62,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// Where the program stands still there is nothing to compare.
+// If the program stands still, there is nothing to compare.
 func TestCompareNothing(t *testing.T) {
 	points, speed, looks := made(3, 0)
 	for _, list := range [][]Point{points[:len(points)/2], nil} {
@@ -80,7 +80,7 @@ func TestCompareNothing(t *testing.T) {
 	}
 }
 
-// The limits are those of tables of the sign test.
+// The limits are those in tables of the sign test.
 func TestMedianOf(t *testing.T) {
 	for _, c := range []struct {
 		n         int

@@ -1,11 +1,11 @@
 // Package schedstattest has contents of /proc/schedstat for tests.
 //
-// testdata/v15-*.txt, v16-*.txt and v17-*.txt are of Debian's Linux 6.1.176, 6.12.117 and
-// 7.3.4 in guests of 8 CPUs, with SMT, in 2 nodes: with kernel.sched_schedstats off, then on
-// before and after 12 threads had work, and after more work with CPU 7 offline.
-// testdata/mail-*.txt are the two reports in Brian Twichell's mail to linux-kernel of
-// 7 November 2005, "Database regression due to scheduler changes ?", of which Mail makes
-// counters again.
+// testdata/v15-*.txt, v16-*.txt and v17-*.txt are from Debian's Linux 6.1.176, 6.12.117 and
+// 7.3.4 in guests with 8 CPUs, with SMT, in 2 nodes: with kernel.sched_schedstats off, then
+// with it on before and after 12 threads had work, and after more work with CPU 7 offline.
+// testdata/mail-*.txt are the two reports in Brian Twichell's mail to linux-kernel of 7
+// November 2005, "Database regression due to scheduler changes ?". Mail turns them back
+// into counters.
 package schedstattest
 
 import (
@@ -21,7 +21,7 @@ import (
 //go:embed testdata
 var testdata embed.FS
 
-// File is a file of testdata.
+// File returns the content of a file of testdata.
 func File(t testing.TB, name string) string {
 	t.Helper()
 	text, err := testdata.ReadFile("testdata/" + name + ".txt")
@@ -31,7 +31,7 @@ func File(t testing.TB, name string) string {
 	return string(text)
 }
 
-// CPU and Domain have the kernel's own names: struct rq and struct sched_domain.
+// CPU and Domain use the kernel's own names, from struct rq and struct sched_domain.
 type CPU struct {
 	ID                                                      int
 	YldCount, SchedCount, SchedGoidle, TtwuCount, TtwuLocal uint32
@@ -56,7 +56,7 @@ type Balance struct {
 	NoBusyQ, NoBusyG        uint32
 }
 
-// Proc is what show_schedstat() of a version prints.
+// Proc returns what show_schedstat() prints in a version.
 func Proc(version int, jiffies uint64, cpus []CPU) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "version %d\ntimestamp %d\n", version, jiffies)
@@ -90,7 +90,8 @@ func Proc(version int, jiffies uint64, cpus []CPU) string {
 	return b.String()
 }
 
-// Mail is one of the mail's reports. Shares and averages are as it prints them.
+// Mail is one of the mail's reports. Shares and averages are in the form that the mail
+// prints.
 type Mail struct {
 	Seconds   int
 	Schedules uint32
@@ -111,7 +112,7 @@ type MailKind struct {
 	Imbalance                                             string // on average
 }
 
-// ReadMail reads one of them: numa or no-numa.
+// ReadMail reads one of the mail's reports: numa or no-numa.
 func ReadMail(t testing.TB, name string) Mail {
 	t.Helper()
 	var m Mail
@@ -164,8 +165,8 @@ func ReadMail(t testing.TB, name string) Mail {
 	return m
 }
 
-// The mail's machine: 8 CPUs, SMT, in 2 nodes. Without the NUMA level the second one
-// has all of them.
+// The mail's machine has 8 CPUs, with SMT, in 2 nodes. Without the NUMA level, the second
+// level has all CPUs.
 var mailNames = []string{"SMT", "MC", "NUMA"}
 
 func mailSpan(level, levels, cpu int) string {
@@ -178,9 +179,9 @@ func mailSpan(level, levels, cpu int) string {
 	return fmt.Sprintf("%02x", 15<<(cpu/4*4))
 }
 
-// Counters makes the snapshots that the report was made of, as a kernel with a version
-// of the file would have printed them: the CPUs share the counters, which have counted
-// before and some of which go over 2^32.
+// Counters makes the two snapshots that the report was made from, as a kernel with a
+// version of the file would have printed them. The CPUs share what was counted. Their
+// counters do not start at 0, and some of them go over 2^32.
 func (m Mail) Counters(t testing.TB, version int) (before, after string) {
 	t.Helper()
 	const cpus = 8
@@ -191,7 +192,7 @@ func (m Mail) Counters(t testing.TB, version int) (before, after string) {
 		}
 		return v
 	}
-	// Each CPU has its part of n, and the first what is left.
+	// Each CPU has an equal part of n, and the first CPU also has what is left.
 	part := func(n uint64, cpu int) uint64 {
 		if cpu == 0 {
 			return n/cpus + n%cpus
@@ -200,7 +201,8 @@ func (m Mail) Counters(t testing.TB, version int) (before, after string) {
 	}
 	build := func(later bool) string {
 		var list []CPU
-		// A counter's value, whose part is counted on top of what was there before.
+		// value returns a counter's value: a CPU's part of n is counted on top of what was
+		// there before.
 		value := func(n uint64, cpu int) uint32 {
 			was := uint32(1000 * cpu)
 			if cpu%2 == 1 {
