@@ -10,13 +10,13 @@ import (
 	"cosched.io/cosched/internal/vm"
 )
 
-// Automatic homes are where they should be, and stay there. What is checked is said in
-// selftests/test_cosched_auto.c.
+// Automatic homes are where they should be, and stay there. selftests/test_cosched_auto.c
+// says what is checked.
 func TestAuto(t *testing.T) {
 	const (
-		isolated = "isolated" // has a guest of its own, below
+		isolated = "isolated" // tested in a guest of its own, below
 		full     = "core_cookies_full"
-		twice    = "core_cookies_twice" // need SMT
+		twice    = "core_cookies_twice" // both need SMT
 	)
 	for preset, maySkip := range map[string][]string{
 		"uma8": {"grows_and_shrinks", "bandwidth", isolated, full, twice}, // need four LLC domains
@@ -29,7 +29,7 @@ func TestAuto(t *testing.T) {
 	}
 	t.Run("isolcpus", func(t *testing.T) {
 		t.Parallel()
-		// Of four LLC domains the second is half isolated, and the last one wholly.
+		// Of the four LLC domains, half of the second and all of the last one are isolated.
 		placement(t, "auto", 1, vm.Config{
 			Topology: topology(t, "demo"),
 			Cmdline:  []string{"isolcpus=domain,6-7,12-15"},
@@ -38,7 +38,7 @@ func TestAuto(t *testing.T) {
 	})
 }
 
-// The kernel says why it chooses a home, and which.
+// The kernel traces which home it chooses, and why.
 func TestAutoTraced(t *testing.T) {
 	out := sh(t, "paper", `
 		cd /sys/kernel/tracing
@@ -56,10 +56,10 @@ func TestAutoTraced(t *testing.T) {
 	}
 }
 
-// Automatic homes settle within half a second of a step of load and stay for a minute; and
-// none goes to and fro in a hundred patterns made of random numbers, of 10 s each. A failure
-// names the pattern; Documentation/testing.rst says how to run one alone, and
-// selftests/test_cosched_steady.c what is checked.
+// Automatic homes settle within half a second after a step of load, and then stay for a
+// minute. No home goes to and fro in a hundred patterns of load made of random numbers, of
+// 10 s each. A failure names the pattern; Documentation/testing.rst says how to run one
+// pattern alone, and selftests/test_cosched_steady.c says what is checked.
 func TestAutoSteady(t *testing.T) {
 	if !long() {
 		t.Skip("20 minutes of the guests' time: run by make test-long")
@@ -69,7 +69,7 @@ func TestAutoSteady(t *testing.T) {
 		placement(t, "steady", 1, vm.Config{
 			Topology: topology(t, preset),
 			Command:  args,
-			// Workers that look at the clock every 100 us, and so cost a tenth.
+			// The workers then look at the clock every 100 us only, which costs a tenth.
 			Virtual: &vm.VirtualTime{Pause: 10 * time.Microsecond},
 			Timeout: time.Hour,
 		})
@@ -77,7 +77,7 @@ func TestAutoSteady(t *testing.T) {
 	for _, preset := range []string{"demo", "uma8"} {
 		t.Run("steady/"+preset, func(t *testing.T) { run(t, preset, "-t", "steady") })
 	}
-	// Of the smaller machine and of the one with four nodes there are fewer.
+	// Fewer patterns run on the smaller machine and on the one with four nodes.
 	const each = 10
 	for i, preset := range []string{"demo", "demo", "demo", "demo", "demo", "demo", "uma8", "uma8", "cfs-talk", "cfs-talk"} {
 		first := 1 + i*each
@@ -87,8 +87,8 @@ func TestAutoSteady(t *testing.T) {
 	}
 }
 
-// Automatic homes follow memory, as NUMA balancing knows of it; and that moves no task out of
-// its home.
+// Automatic homes follow memory, as far as NUMA balancing knows where it is, and NUMA
+// balancing moves no task out of its home.
 func TestNUMA(t *testing.T) {
 	forSeeds(t, "cfs-talk", func(t *testing.T, seed uint64) {
 		placement(t, "numa", seed, vm.Config{Topology: topology(t, "cfs-talk")})
@@ -96,7 +96,8 @@ func TestNUMA(t *testing.T) {
 }
 
 // With 1,000 clusters on 64 LLC domains, batch or not, automatic homes take less than a million
-// instructions each 100 ms. Pressure stall information has kworkers of its own, for each cgroup.
+// instructions every 100 ms. Pressure stall information is off, as it has kworkers of its own
+// for each cgroup.
 func TestAutoCost(t *testing.T) {
 	placement(t, "auto_cost", 1, vm.Config{
 		Topology: vm.Topology{Sockets: 1, Dies: 64, Cores: 1, Threads: 1},

@@ -1,7 +1,7 @@
-# shellcheck shell=dash disable=SC2016,SC2034,SC2154 # for eval, and for pods.sh, which this comes after
-# Pods in a balloon, which is inflated and deflated; prints where they are each time.
+# shellcheck shell=dash disable=SC2016,SC2034,SC2154 # for eval, and for pods.sh, which comes before this
+# Runs pods in a balloon, which is inflated and deflated, and prints each time where they are.
 
-# inflator starts the plugin balloons, which the runtime asks before cosched's.
+# inflator starts the plugin balloons, which the runtime asks before cosched's plugin.
 balloons=0
 inflator() {
 	balloons --config-file /nri/balloons.yaml --nri-plugin-name balloons --nri-plugin-index 10 --state-dir /tmp/balloons >>/tmp/balloons.log 2>&1 &

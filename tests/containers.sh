@@ -1,7 +1,7 @@
 # shellcheck shell=dash
-# Runs containers with a home, by each runtime and with each way to manage cgroups, and
+# Runs containers with a home, with each runtime and each way to manage cgroups, and
 # prints a line for each: WHO|RUNTIME|DRIVER|STATE|works or why not.
-# $1 is ordinary or implicit, as the kernel was booted.
+# $1 is the mode in which the kernel was booted: ordinary or implicit.
 mode=$1
 run=0
 runtimes="crun runc"
@@ -12,14 +12,14 @@ mkdir -p /rootfs/bin /rootfs/proc /rootfs/dev /rootfs/sys /rootfs/tmp /rootfs/et
 cp /bin/busybox /rootfs/bin
 ln -sf busybox /rootfs/bin/sleep
 
-# withdraw takes the controller away everywhere, the innermost cgroups first.
+# withdraw disables the controller everywhere, in the innermost cgroups first.
 withdraw() {
 	find /sys/fs/cgroup -depth -name cgroup.subtree_control | while read -r file; do
 		echo -cosched >"$file" 2>/dev/null
 	done
 }
 
-# grant gives it to the children of the root and of each cgroup on a path.
+# grant enables the controller for the children of the root and of each cgroup on a path.
 grant() {
 	at=/sys/fs/cgroup
 	echo +cosched >$at/cgroup.subtree_control
@@ -30,7 +30,7 @@ grant() {
 	done
 }
 
-# result tells of a container by what its cgroup has.
+# result prints the outcome for a container, according to the values in its cgroup.
 result() { # CASE PIDFILE LOG
 	i=0
 	until [ -s "$2" ] || [ $i -ge 100 ]; do
@@ -49,7 +49,7 @@ result() { # CASE PIDFILE LOG
 	[ -s "$2" ] && kill -9 "$(cat "$2")"
 }
 
-# as runs a command as root, or as the user in a cgroup of its own that is delegated.
+# as runs a command as root, or as the user in a delegated cgroup of its own.
 as() { # WHO COMMAND...
 	who=$1
 	shift
@@ -61,7 +61,7 @@ as() { # WHO COMMAND...
 		systemd-run --user --quiet --collect --wait --pipe -p Delegate=yes -p KillMode=process --unit "test-$run" --working-directory=/tmp "$@"
 }
 
-# oci runs a bundle; its configuration is there for each driver.
+# oci runs a bundle, with the configuration for the driver.
 oci() { # root RUNTIME DRIVER STATE
 	run=$((run + 1))
 	bundle=/tmp/bundle-$run
@@ -70,7 +70,7 @@ oci() { # root RUNTIME DRIVER STATE
 	sed -i "s/NAME/test-$run/g" $bundle/config.json
 	flag=
 	[ "$3" = systemd ] && flag=--systemd-cgroup
-	# shellcheck disable=SC2086 # no flag is no word
+	# shellcheck disable=SC2086 # without a flag there must be no word
 	$2 $flag run -d --bundle $bundle --pid-file $bundle/pid c$run >$bundle/log 2>&1 </dev/null
 	result "$1|$2|$3|$4" $bundle/pid $bundle/log
 }
@@ -85,7 +85,7 @@ podman_() { # WHO RUNTIME DRIVER STATE
 	result "$1|podman with $2|$3|$4" $dir/pid $dir/log
 }
 
-# prepare brings about what the administrator did before.
+# prepare puts the cgroups into the state that an administrator left them in.
 prepare() { # WHO STATE
 	[ "$mode" = ordinary ] || return 0
 	withdraw
@@ -96,7 +96,7 @@ prepare() { # WHO STATE
 		done
 		;;
 	user-delegated)
-		# The files of the cgroup that is the user's, who may enable what is below.
+		# The user's cgroup has the files; the user may enable the controller below it.
 		grant user.slice/user-1000.slice
 		;;
 	user-enabled)
@@ -105,7 +105,7 @@ prepare() { # WHO STATE
 	esac
 }
 
-# all runs each runtime, by each of WITH, in each state.
+# all runs each runtime with each function of WITH, for each driver and in each state.
 all() { # WHO WITH DRIVERS STATES
 	for state in $4; do
 		for driver in $3; do

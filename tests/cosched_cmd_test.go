@@ -13,17 +13,18 @@ import (
 	"cosched.io/cosched/internal/vm"
 )
 
-// step is a shell command in a guest and what must come of it. Steps of one guest
+// step is a shell command in a guest and its expected outcome. The steps of one guest
 // run one after the other.
 type step struct {
-	as     string // root when empty, else a cgroup in which a user runs it
+	as     string // root runs it when empty; else the user does, in this cgroup
 	sh     string
 	status int
 	out    string // a regular expression of the whole output
-	err    string // one of the whole of standard error; nothing when empty
+	err    string // one of the whole standard error; when empty, there must be none
 }
 
-// The user, whose number is nobody else's. Without the path it would be busybox's setpriv.
+// Runs a command as the user, whose UID nobody else has. Without the path, busybox's setpriv
+// would run.
 const asUser = "/bin/setpriv --reuid 1000 --regid 1000 --clear-groups"
 
 // command builds the cosched command, and returns its path.
@@ -39,8 +40,8 @@ func command(t *testing.T) string {
 	return bin
 }
 
-// play runs steps in a guest that has the cosched command, in virtual time of which c may
-// set how long an instruction takes.
+// play runs steps in a guest that has the cosched command and runs in virtual time; c may set
+// how long an instruction takes.
 func play(t *testing.T, c vm.Config, steps []step) {
 	t.Helper()
 	c.Programs = append(c.Programs, command(t), "setpriv", filepath.Join(programs(t, "workloads"), "spin"))
@@ -63,7 +64,7 @@ func play(t *testing.T, c vm.Config, steps []step) {
 	}
 	exact(&c)
 	c.Virtual.Shift = shift
-	// What the command waits for, it waits for in time, not in work.
+	// The command waits by the clock and does not spin, so PAUSE need not be slow.
 	c.Virtual.Pause = 0
 	res := guest(t, c)
 	parts := strings.Split(string(res.Stdout), mark)
@@ -88,22 +89,22 @@ func matches(pattern, text string) bool {
 	return regexp.MustCompile(`^(?s:` + pattern + `)$`).MatchString(text)
 }
 
-// home reads the home of a cluster in force.
+// home reads the home of a cluster that is in force.
 func home(name string) string {
 	return "cat /sys/fs/cgroup/cosched/" + name + "/cosched.cpus_preferred.effective"
 }
 
-// spin starts threads that run and sleep, whose process is then in a file.
+// spin starts threads that run and sleep, and writes the PID of their process to a file.
 func spin(file string, threads int) string {
 	return fmt.Sprintf("spin -q -n %d -t 0 -b 1000 -s 1000 & echo $! >/tmp/%s; sleep 1; ", threads, file)
 }
 
-// lastThread is the last of them.
+// lastThread sets the shell variable tid to the last thread of that process.
 func lastThread(file string) string {
 	return fmt.Sprintf("tid=$(ls /proc/$(cat /tmp/%s)/task | tail -n 1); ", file)
 }
 
-// emptied waits until nothing is left in a cgroup and below it.
+// emptied waits until no process is left in a cgroup and below it.
 func emptied(cgroup string) string {
 	return fmt.Sprintf("i=0; while grep -q 'populated 1' %s/cgroup.events && [ $i -lt 100 ]; do i=$((i+1)); sleep 0.1; done; ", cgroup)
 }
@@ -137,7 +138,8 @@ func TestCommand(t *testing.T) {
 		{sh: "cosched create night && echo +cpuset >cgroup.subtree_control && echo +cpuset >cosched/cgroup.subtree_control && echo 4-5 >cosched/night/cpuset.cpus"},
 		{sh: "cosched set night --home 0-3", status: 65, err: `cosched set: [^\n]*"0-3": none of these CPUs is in /sys/fs/cgroup/cosched/night/cpuset.cpus.effective, which is 4-5: [^\n]*`},
 
-		// The process becomes the command, in the cluster, and leaves no other behind.
+		// The process of cosched run becomes the command, in the cluster, and leaves no other
+		// process behind.
 		{sh: "sh -c 'echo $$; exec cosched run --home llc:1 -- sh -c \"echo \\$\\$; cat /proc/self/cgroup; exit 7\"' >/tmp/o; s=$?; " +
 			"read pid </tmp/o; sed s/$pid/PID/ /tmp/o; cat cosched/run-$pid/cosched.cpus_preferred; exit $s", status: 7, out: "PID\nPID\n0::/cosched/run-PID\n4-7"},
 		{sh: "cosched run --home 0 -- sh -c 'kill -9 $$'", status: 137, err: ".*"},
@@ -165,7 +167,7 @@ func TestCommand(t *testing.T) {
 		{sh: "cosched move --threads night $(cat /tmp/b)", status: 64, err: `cosched move: [^\n]*CLUSTER/night`},
 		{sh: "cosched create --threaded shop/store --home 2; cat cosched/shop/store/cgroup.type", out: "threaded"},
 
-		// What is shown.
+		// Verbs that show clusters.
 		{sh: "cosched ls", out: `NAME[^\n]*\nnight[^\n]*\nrun-[^\n]*\nshop +0-3 +0-3 +5:6 +5 [^\n]*\nshop/store +2 [^\n]*\nshop/till +0-1 +0-1 +5:6 +2 [^\n]*`},
 		{sh: "cosched tree shop", out: `NAME[^\n]*\nshop [^\n]*\n├─ store [^\n]*\n└─ till [^\n]*`},
 		{sh: "cosched tree --json shop", out: `\[\n.*"name": "shop",.*"children": \[.*"name": "shop/till",.*\]`},
@@ -180,7 +182,8 @@ func TestCommand(t *testing.T) {
 		{sh: "cosched plot /tmp/r.gz -o /tmp/p.svg && grep -c '>shop/till<' /tmp/p.svg && cosched plot /tmp/r.gz -o /tmp/p.png && head -c 4 /tmp/p.png | tail -c 3", out: "2\nPNG"},
 		{sh: "cosched record -o /tmp/r.gz --append --count 1; head -c 300 /tmp/r.gz >/tmp/r; cosched replay /tmp/r", status: 65,
 			err: "cosched replay: note: /tmp/r: its last line is not complete[^\n]*\ncosched replay: /tmp/r: a recording without samples[^\n]*"},
-		// Removed and made again between two samples: open files are of the one that is gone.
+		// A cluster is removed and made again between two samples: the files that are open
+		// belong to the cluster that is gone.
 		{sh: "cosched create brief --home 0; (sleep 0.5; cosched rm brief; cosched create brief --home 1) & cosched record -o - --count 4 --interval 300ms | sed -n 's/.*\"name\":\"brief\"[^}]*\"home\":\"\\([^\"]*\\)\".*/\\1/p'; cosched rm brief", out: "0\n0\n1\n1"},
 		{sh: "cosched create brief; (sleep 0.3; cosched rm brief) & cosched top brief --interval 100ms >/dev/null", status: 66, err: "cosched top: /sys/fs/cgroup/cosched/brief was removed while it was shown"},
 		{sh: "cosched create brief; (sleep 1; cosched rm brief) & cosched stat brief -w --interval 100ms >/dev/null", status: 66, err: "cosched stat: /sys/fs/cgroup/cosched/brief was removed while it was shown"},
@@ -194,8 +197,8 @@ func TestCommand(t *testing.T) {
 	})
 }
 
-// From its start to the prompt, no verb takes 50 ms of CPU time, where an instruction takes a
-// nanosecond. The clusters are few; those that watch do so for a tenth of a second.
+// From its start to the prompt, each verb takes less than 50 ms of CPU time, if an instruction
+// takes a nanosecond. There are few clusters, and verbs that watch do so for a tenth of a second.
 func TestCommandStart(t *testing.T) {
 	const limit = 50000
 	verbs := []string{"help", "completion bash", "topology", "ls", "create x --home 0-3", "set x --weights 4:1000", "move x $(cat /tmp/spin)", "run --cluster x true",
@@ -211,7 +214,7 @@ func TestCommandStart(t *testing.T) {
 	})
 }
 
-// The same in a part of the tree that is delegated to a user.
+// The verbs in a part of the tree that is delegated to a user.
 func TestCommandDelegated(t *testing.T) {
 	const handOver = "chown 1000 web web/cgroup.procs web/cgroup.threads web/cgroup.subtree_control web/shell web/shell/cgroup.procs"
 	play(t, vm.Config{Topology: topology(t, "smt8")}, []step{
@@ -235,18 +238,20 @@ func TestCommandDelegated(t *testing.T) {
 		{as: "web/shell", sh: "kill $(cat /tmp/a);" + emptied("web/cosched/shop") + "cosched rm -r shop; ls -d web/cosched/shop", status: 1, err: "ls: .*"},
 		// Nothing is delegated above this process.
 		{as: "other", sh: "cosched ls", status: 77, err: "cosched ls: /sys/fs/cgroup/other/cgroup.procs: permission denied, here and above: [^\n]*systemd-run --user --scope"},
-		// A user whose shell is in the delegated cgroup itself: only threaded ones can be below.
+		// A user whose shell is in the delegated cgroup itself: only threaded
+		// cgroups can be below it.
 		{sh: "mkdir direct; chown 1000 direct direct/cgroup.procs direct/cgroup.threads direct/cgroup.subtree_control"},
 		{as: "direct", sh: "cosched run --home 0-3 -- cat /proc/self/cgroup; cat direct/cosched/run-*/cgroup.type; cosched create shop --home 1; spin -q -t 0 -b 100 -s 1000 & cosched move shop $!; cat /proc/$!/cgroup; kill $!",
 			out: `0::/direct/cosched/run-\d+\nthreaded\n0::/direct/cosched/shop`},
 	})
 }
 
-// The counters of the scheduler: of a command, of a time with a CPU less, and a comparison.
+// The counters of the scheduler: while a command runs, while a CPU goes offline, and a
+// comparison.
 func TestCommandSchedstat(t *testing.T) {
 	const (
-		// One line of the table of CPUs, whose figures are in the right order of size: 12
-		// threads that want half a CPU each run for 1 s on 8.
+		// The line for all CPUs in the table, with figures of the right order of magnitude:
+		// 12 threads that want half a CPU each run for 1 s on 8 CPUs.
 		all    = `all +\d\.\d\d +\d+\.\d\d +\d+\.\d\d +\d{4,} +\d{4,} +\d+\.\d\d +\d{4,} +\d+\.\d\d +\d+\n`
 		levels = `domain 0: CPU 0-7 in 4 domains of 2 CPUs\n.*domain 1: CPU 0-7 in 2 domains of 4 CPUs\n.*domain 2: CPU 0-7 in 1 domain of 8 CPUs\n.*`
 		load   = "spin -q -n 12 -t 1000 -b 1000 -s 1000"
@@ -266,7 +271,7 @@ func TestCommandSchedstat(t *testing.T) {
 	})
 }
 
-// Kernels whose controller is in all cgroups, switched off, or not there.
+// Kernels whose controller is in all cgroups, is switched off, or does not exist.
 func TestCommandKernels(t *testing.T) {
 	paper := topology(t, "paper")
 	t.Run("implicit", func(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 
 // The debug kernel (lockdep, KASAN, checks of RCU, lists and sleeping) runs the
 // tests of the files and the churn without a report. It is several times slower,
-// so what compares figures with time is left to the kernel without the checks.
+// so tests that compare figures with time run only on the kernel without the checks.
 func TestDebugKernel(t *testing.T) {
 	const limit = 20 * time.Minute
 	var list []selftest
@@ -20,7 +20,7 @@ func TestDebugKernel(t *testing.T) {
 		{name: "implicit", program: "modes", args: []string{"-t", "implicit_"}, cmdline: []string{"cgroup.cosched=implicit"}},
 		{name: "figures", program: "figures", args: []string{"-t", "stat_"}},
 		{name: "auto", program: "auto", preset: "uma8", args: []string{"-t", "hotplug"}},
-		// A thousand take this kernel's emulated CPUs minutes to make.
+		// On emulated CPUs, this kernel would take minutes to make a thousand clusters.
 		{program: "churn", args: []string{"-t", "churn_", "--clusters", "200", "--seconds", churnSeconds()}, shift: 3},
 	} {
 		s.variant, s.timeout = "debug", limit

@@ -10,8 +10,8 @@ import (
 	"cosched.io/cosched/internal/vm"
 )
 
-// selftest is a run of one of the C programs of selftests/ in a guest. What the
-// program's tests check is said in its source.
+// selftest is a run of one of the C programs of selftests/ in a guest. The source of
+// the program says what its tests check.
 type selftest struct {
 	name    string // of the Go test; the program's when empty
 	program string // without test_cosched_
@@ -23,8 +23,8 @@ type selftest struct {
 	maySkip []string
 	timeout time.Duration // 5 minutes when 0
 	shift   int           // how slow the guest's CPUs are: vm.VirtualTime
-	// parallel runs the guest's CPUs in parallel on the host instead, for races finer
-	// than a translation block.
+	// parallel runs the guest's CPUs in parallel on the host, not in virtual time, for
+	// races finer than a translation block.
 	parallel bool
 }
 
@@ -36,7 +36,7 @@ func (s selftest) String() string {
 }
 
 // run boots the guest and makes each of the program's tests a subtest. It returns
-// what the kernel said.
+// the kernel's console output.
 func (s selftest) run(t *testing.T) (console string) {
 	t.Helper()
 	if s.variant == "" {
@@ -57,7 +57,7 @@ func (s selftest) run(t *testing.T) (console string) {
 		Cmdline:  s.cmdline,
 		Command:  append([]string{program}, s.args...),
 		Timeout:  s.timeout,
-		// A warning of the kernel is a failure whatever the program saw.
+		// A warning of the kernel is a failure, whatever the program's results are.
 		FailOnReport: true,
 	}
 	if !s.parallel {
@@ -68,7 +68,7 @@ func (s selftest) run(t *testing.T) (console string) {
 	if res == nil {
 		t.Fatal(err)
 	}
-	// Also of a guest that came to no end: the results until then say where it was.
+	// Also if the guest did not come to its end: the results so far show how far it got.
 	report := parseKTAP(string(res.Stdout))
 	report.each(t, s.maySkip...)
 	if err != nil {
@@ -93,8 +93,9 @@ func runSelftests(t *testing.T, list []selftest) {
 	}
 }
 
-// hotplugSkips: a guest with all of its CPUs online has none that is absent; TestAbsentCPU has.
-// Suspend is tested with the debug kernel, which has the options for it.
+// hotplugSkips are the tests that cannot run here. A guest with all of its CPUs online has no
+// absent CPU; the guest of TestAbsentCPU has. Suspend is tested with the debug kernel, which has
+// the options for it.
 var hotplugSkips = []string{"absent_cpu_named", "suspended"}
 
 // The files hold, refuse, inherit and count what the documentation says.
@@ -106,14 +107,15 @@ func TestFiles(t *testing.T) {
 		{program: "hotplug", maySkip: hotplugSkips},
 		{program: "delegation"},
 		{program: "modes", args: []string{"-t", "ordinary_"}},
-		// SMT siblings, two nodes; and a domain of its own for every four of 32 CPUs.
+		// smt8 has SMT siblings and two nodes; epyc has 32 CPUs, every four with an LLC domain
+		// of their own.
 		{name: "figures/smt8", program: "figures", preset: "smt8"},
 		{name: "load/epyc", program: "figures", preset: "epyc", args: []string{"-t", "load_format"}},
 		{name: "model/demo", program: "tree", preset: "demo", args: []string{"-t", "inheritance_model", "--seed", "2"}},
 	})
 }
 
-// A CPU that the machine could have but has not may be part of a preference.
+// A preference may name a CPU that the machine could have but does not have.
 func TestAbsentCPU(t *testing.T) {
 	selftest{program: "hotplug", preset: "demo", online: 4, args: []string{"-t", "absent_cpu_named"}}.run(t)
 }
@@ -124,7 +126,7 @@ func TestImplicit(t *testing.T) {
 	runSelftests(t, []selftest{
 		{program: "modes", args: []string{"-t", "implicit_"}, cmdline: implicit},
 		{program: "files", cmdline: implicit},
-		// Nobody can take an implicit controller away.
+		// Nobody can disable an implicit controller.
 		{program: "tree", cmdline: implicit, maySkip: []string{"disabled_and_enabled", "disabled_under_forks"}},
 		{program: "figures", cmdline: implicit},
 		{program: "hotplug", cmdline: implicit, maySkip: hotplugSkips},
@@ -161,7 +163,8 @@ func churnSeconds() string {
 	return "8"
 }
 
-// A thousand clusters come and go under their tasks, and leave nothing behind.
+// A thousand clusters are created and removed while their tasks are active, and leave nothing
+// behind.
 func TestChurn(t *testing.T) {
 	runSelftests(t, []selftest{{program: "churn", args: []string{"--seconds", churnSeconds()}, shift: 3, timeout: 20 * time.Minute}})
 }

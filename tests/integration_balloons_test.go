@@ -13,8 +13,8 @@ import (
 //go:embed balloons.sh
 var balloonsScript string
 
-// balloonsConfig has CPU 0 for Kubernetes's own pods and CPU 1 for none, so that the balloon of
-// all others has one or both CPUs of the second LLC domain.
+// balloonsConfig gives CPU 0 to Kubernetes's own pods and CPU 1 to no pod, so that the balloon
+// of all other pods has one or both CPUs of the second LLC domain.
 const balloonsConfig = `
 apiVersion: config.nri/v1alpha1
 kind: BalloonsPolicy
@@ -36,8 +36,8 @@ spec:
     maxBalloons: 1
 `
 
-// balloonsWant has a home that the balloon has no CPU of, one that it has a CPU of, and one
-// that the kernel chooses.
+// balloonsWant is the expected output for a home that shares no CPU with the balloon, for a home
+// that shares one, and for a home that the kernel chooses.
 const balloonsWant = `
 one CPU
 one: on 2, asks for 0-1, has 0-1, runs outside
@@ -60,8 +60,9 @@ one: on 2-3, asks for 0-1, has 0-1, runs outside
 three: on 2-3, asks for 2-3, has 2-3, runs at home
 `
 
-// Beside NRI's balloons policy, whose balloons are cpusets: pods run where their balloon is,
-// whatever its size, and ask for the home that they did; neither plugin undoes the other.
+// cosched-nri beside NRI's balloons policy, whose balloons are cpusets: pods run on the CPUs of
+// their balloon, whatever its size, and keep asking for the same home. Neither plugin undoes what
+// the other did.
 func TestIntegrationNRIBalloons(t *testing.T) {
 	balloons := upstream(t, "balloons", "github.com/containers/nri-plugins/cmd/plugins/balloons", "", "")
 	script := podsScript + balloonsScript

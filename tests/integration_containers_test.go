@@ -40,20 +40,20 @@ func bundle(driver string) []byte {
 		"linux":      linux,
 	}, "", "  ")
 	if err != nil {
-		panic(err) // of maps of strings and numbers
+		panic(err) // impossible: these are maps of strings and numbers
 	}
 	return text
 }
 
-// patchedCrun is where the guest has the crun of contrib/crun, beside Debian's.
+// patchedCrun is the path of the crun of contrib/crun in the guest, which has Debian's too.
 const patchedCrun = "/usr/local/lib/cosched/crun"
 
-// container is what became of one with a home.
+// container is the outcome for one container with a home.
 type container struct {
 	Suite, Who, Runtime, Driver, State, Result string
 }
 
-// containers gives the outcomes in a Debian of a suite, and the versions of its programs.
+// containers returns the outcomes in a suite of Debian, and the versions of its programs.
 func containers(t *testing.T, suite, mode string) (outcomes []container, versions map[string]string) {
 	t.Helper()
 	out := inDebian(t, suite, containersScript, func(c *vm.Config) {
@@ -64,7 +64,7 @@ func containers(t *testing.T, suite, mode string) (outcomes []container, version
 		for _, driver := range []string{"cgroupfs", "systemd"} {
 			c.Files = append(c.Files, vm.File{Path: "/oci/" + driver + ".json", Data: bundle(driver)})
 		}
-		if suite == "trixie" { // which contrib/crun is for
+		if suite == "trixie" { // contrib/crun is for trixie
 			contrib(t, "crun")(c)
 		}
 	})
@@ -84,20 +84,21 @@ func containers(t *testing.T, suite, mode string) (outcomes []container, version
 	return outcomes, versions
 }
 
-// columns are the states that a container is started in, in the order of the table.
+// columns are the states of the system in which a container is started, in the order of the
+// table.
 var columns = []struct{ state, about string }{
 	{"nothing", "enabled nowhere"}, {"delegated", "enabled nowhere"}, {"enabled", "enabled above"}, {"implicit", "implicit"},
 }
 
 const page = "Documentation/admin-guide/cosched-containers.rst"
 
-// The lines of the page that the table is between.
+// The lines of the page between which the table is.
 const (
 	tableBegins = ".. What follows is written by make containers-table.\n"
 	tableEnds   = "\n.. End of what make containers-table writes.\n"
 )
 
-// table is what the page says: a line for each program, user and driver.
+// table returns the text of the page's table: a line for each program, user and driver.
 func table(outcomes []container, versions map[string]map[string]string) string {
 	type row struct{ suite, runtime, who, driver string }
 	var rows []row
@@ -156,8 +157,8 @@ func table(outcomes []container, versions map[string]map[string]string) string {
 	return text.String()
 }
 
-// What works with which runtime is what the page says. The whole outcome, with what
-// those that refuse say, is in out/containers.json.
+// What the page says works with each runtime does work, and nothing else does. The whole
+// outcome, with the messages of those runtimes that refuse, is in out/containers.json.
 func TestIntegrationContainers(t *testing.T) {
 	var mu sync.Mutex
 	var all []container

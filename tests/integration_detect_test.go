@@ -13,7 +13,8 @@ import (
 	"cosched.io/cosched/internal/vm"
 )
 
-// groups8 prints the threads of the groups of share, by their name, and their cgroups.
+// groups8 prints, for each thread name and cgroup of the groups of share, how many threads have
+// that name and are in that cgroup.
 const groups8 = `for t in /proc/$(pidof share)/task/*; do echo $(cat $t/comm) $(cut -d: -f3 $t/cgroup); done | grep ^w | sort | uniq -c | sed 's/^ *//' `
 
 // within waits until a command succeeds, for a minute of the guest's time or more.
@@ -22,14 +23,14 @@ func within(cmd string) string {
 }
 
 const (
-	// Each name is in one cgroup and each cgroup has one name.
+	// The threads of a name are in one cgroup, and the threads of a cgroup have one name.
 	all8 = `(?:4 w[0-7] /cosched/shop/\d+\n?){8}\n8 8`
 	both = `; for f in 2 3; do ` + groups8 + ` | cut -d" " -f$f | sort -u | wc -l; done | xargs`
 	late = "share late 1000000"
 )
 
-// observed is a guest for share: 8 CPUs in 4 LLC domains, and slow ones, so that a second
-// of its time does not take long.
+// observed is a guest for share: 8 CPUs in 4 LLC domains. The CPUs are slow, so that a second
+// of the guest's time does not take long.
 func observed(t *testing.T) vm.Config {
 	return vm.Config{
 		Topology: vm.Topology{Sockets: 1, Dies: 4, Cores: 2, Threads: 1},
@@ -40,8 +41,8 @@ func observed(t *testing.T) vm.Config {
 	}
 }
 
-// What detect finds becomes clusters of the controller, while the command runs: a threaded
-// cgroup and an automatic home for each group of threads.
+// The groups that detect finds become clusters of the controller while the command runs: each
+// group of threads gets a threaded cgroup and an automatic home.
 func TestIntegrationDetect(t *testing.T) {
 	play(t, observed(t), []step{
 		{sh: "cosched detect --limit 25 --for 4s --apply shop -- " + late + " >/tmp/detect 2>&1 & " +
@@ -53,8 +54,9 @@ func TestIntegrationDetect(t *testing.T) {
 	})
 }
 
-// A thread that comes later joins the others of its group, which stay. The command has two
-// of the CPUs: on a guest this slow, looking for groups takes one.
+// A thread that is started later joins the other threads of its group, which stay where they
+// are. The command may use only two of the CPUs, as in a guest this slow, the search for groups
+// takes one CPU.
 func TestIntegrationDetectFollow(t *testing.T) {
 	c := observed(t)
 	c.Virtual.Shift = 2
@@ -66,9 +68,9 @@ func TestIntegrationDetectFollow(t *testing.T) {
 	})
 }
 
-// Threads that share memory and no lock are found where NUMA balancing takes pages away to
-// see who uses them, and only there. The guest has two nodes, and balancing looks more often
-// than by default, as its threads do not work for long.
+// Threads that share memory but no lock are found if NUMA balancing unmaps pages to see which
+// threads use them, and only then. The guest has two nodes, and balancing scans more often than
+// by default, as the guest's threads do not work for long.
 func TestIntegrationDetectFaults(t *testing.T) {
 	const detect = "cosched detect --json --faults --limit 25 -- share heap 32000"
 	out := sh(t, "demo", `cd /sys/kernel/debug/sched/numa_balancing
@@ -82,7 +84,7 @@ func TestIntegrationDetectFaults(t *testing.T) {
 		c.Command, c.Topology.Nodes = argv, 2
 		c.Programs = append(c.Programs, command(t))
 		exact(c)
-		// As play has it.
+		// As play sets them.
 		c.Virtual.Shift, c.Virtual.Pause = 3, 0
 	})
 	on, out, _ := strings.Cut(out, "\n")
@@ -105,7 +107,7 @@ func TestIntegrationDetectFaults(t *testing.T) {
 	for _, g := range with.Groups {
 		var names []string
 		for _, thread := range g.Threads {
-			if thread.Name != "share" { // who made them, and shares their stacks
+			if thread.Name != "share" { // the thread that made them, and shares their stacks
 				names = append(names, thread.Name)
 			}
 		}

@@ -8,8 +8,8 @@ import (
 	"cosched.io/cosched/internal/vm"
 )
 
-// The CPUs that are local to a disk and to a network card are those of the node that their
-// bus is on, as firmware tells the kernel.
+// The CPUs that are local to a disk and to a network card are those of the node to which their
+// bus belongs, according to the firmware.
 func TestIntegrationHomeOfDevice(t *testing.T) {
 	c := vm.Config{
 		Topology: topology(t, "smt8"), // node 0 has CPUs 0-3, node 1 4-7
@@ -22,7 +22,7 @@ func TestIntegrationHomeOfDevice(t *testing.T) {
 			"-device", "virtio-blk-pci,drive=nothing,bus=port1",
 			"-netdev", "hubport,id=nowhere,hubid=0",
 			"-device", "virtio-net-pci,netdev=nowhere,bus=port2,romfile=",
-			// One on the machine's first bus, which is of no node.
+			// A card on the machine's first bus, which belongs to no node.
 			"-netdev", "hubport,id=elsewhere,hubid=1",
 			"-device", "virtio-net-pci,netdev=elsewhere,bus=pcie.0,romfile=",
 		},

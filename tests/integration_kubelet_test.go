@@ -13,8 +13,9 @@ import (
 //go:embed kubelet.sh
 var kubeletScript string
 
-// kubeletConfig is that of a kubelet without an API server, which runs the pods of a
-// directory. A pod with CPUs of its own gets those of a whole LLC domain, if it can.
+// kubeletConfig is the configuration of a kubelet without an API server, which runs the pods
+// that the files of a directory describe. A pod with exclusive CPUs gets those of a whole LLC
+// domain, if possible.
 const kubeletConfig = `
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -37,8 +38,9 @@ imageGCHighThresholdPercent: 100
 evictionHard: {memory.available: "0%", nodefs.available: "0%", imagefs.available: "0%"}
 `
 
-// kubeletWant has a home that overlaps with the CPUs that a pod has for itself, one that the
-// kernel chooses, and those of pods with CPUs for themselves, there and elsewhere.
+// kubeletWant is the expected output for a home that overlaps with the exclusive CPUs of another
+// pod, for a home that the kernel chooses, and for the homes of pods with exclusive CPUs, on these
+// CPUs and elsewhere.
 const kubeletWant = `
 all in the pool
 shared: on 0-3, asks for 1-2, has 1-2, runs at home
@@ -59,7 +61,7 @@ elsewhere: on 2-3, asks for 0-1, has 0-1, runs outside
 shared: on 0-1, asks for 1-2, has 1-2, runs at home
 `
 
-// Beside a kubelet's static CPU manager, whose exclusive CPUs and shared pool are cpusets.
+// cosched-nri beside a kubelet's static CPU manager, whose exclusive CPUs and shared pool are cpusets.
 func TestIntegrationNRIKubelet(t *testing.T) {
 	kubelet := upstream(t, "kubelet", "k8s.io/kubernetes/cmd/kubelet", "",
 		"-X k8s.io/component-base/version.gitVersion="+moduleOf(t, "kubelet", "k8s.io/kubernetes").Version)

@@ -9,8 +9,8 @@ import (
 	"cosched.io/cosched/internal/vm"
 )
 
-// libcgroup's tools take cosched for a controller as any other, and so does the example of
-// its configuration.
+// libcgroup's tools handle cosched like any other controller, and the example of their
+// configuration works.
 func TestIntegrationLibcgroup(t *testing.T) {
 	const script = `
 cd /sys/fs/cgroup

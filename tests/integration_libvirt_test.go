@@ -17,8 +17,9 @@ import (
 //go:embed libvirt.sh
 var libvirtScript string
 
-// Machines of a real libvirt have the homes of their XML: when they start, when libvirt
-// starts, and once more when somebody asks for it; what is wrong is logged, or stops them.
+// Machines of a real libvirt have the homes that their XML asks for: when they start, when
+// libvirt starts, and when the hook is called again. A wrong value is logged, or keeps the
+// machine from starting.
 func TestIntegrationLibvirt(t *testing.T) {
 	image := firmware(t)
 	hook, err := os.ReadFile(filepath.Join(root, "contrib/libvirt/cosched"))

@@ -140,8 +140,8 @@ done
 systemctl --failed --plain --no-legend
 `
 
-// A systemd with the series of contrib/systemd has homes and weights as settings of its own:
-// in files, on the command line and on the bus, over reloads, for services, scopes, slices
+// A systemd with the patches of contrib/systemd has homes and weights as settings of its own:
+// in files, on the command line and on the bus, across reloads, for services, scopes, slices
 // and the units of a user.
 func TestIntegrationNativeUnits(t *testing.T) {
 	out := inDebian(t, "trixie", nativeScript, contrib(t, "systemd"))

@@ -26,7 +26,8 @@ var (
 	nriScript string
 )
 
-// image is one with busybox alone, as docker save writes it. It is the pause image too.
+// image returns an image that contains only busybox, in the format of docker save. It serves as
+// the pause image too.
 func image(t *testing.T) []byte {
 	t.Helper()
 	busybox, err := os.ReadFile("/bin/busybox")
@@ -68,7 +69,7 @@ func image(t *testing.T) []byte {
 	})
 }
 
-// containerdConfig has a handler for each runtime and cgroup driver, and NRI.
+// containerdConfig has a handler for each runtime and cgroup driver, and enables NRI.
 func containerdConfig() []byte {
 	var b strings.Builder
 	const cri = `plugins."io.containerd.grpc.v1.cri"`
@@ -104,8 +105,8 @@ pause_image = "localhost/busybox:1"
 pause_command = ""
 `
 
-// withPods puts into a guest what runs pods there: the plugin, the client in the place of
-// the kubelet, containerd's configuration and an image.
+// withPods puts into a guest what is needed to run pods there: the plugin, the client that
+// takes the place of the kubelet, containerd's configuration and an image.
 func withPods(t *testing.T) func(*vm.Config) {
 	t.Helper()
 	dir := t.TempDir()
@@ -123,12 +124,13 @@ func withPods(t *testing.T) func(*vm.Config) {
 	}
 }
 
-// The first thing that a container does sees the home, with each runtime and cgroup
-// driver, the controller enabled nowhere before; and restarts, a policy that changes,
-// refused values and cpusets, in the containerd of Debian 13: the one before has no NRI.
+// The first command of a container sees the home, with each runtime and cgroup driver, even if
+// the controller was enabled nowhere before. The test also covers restarts, a policy that
+// changes, refused values and cpusets. It uses the containerd of Debian 13: the one of Debian 12
+// has no NRI.
 func TestIntegrationNRI(t *testing.T) { podsBy(t, "containerd") }
 
-// The same by CRI-O, which Debian does not have.
+// The same with CRI-O, which Debian does not have.
 func TestIntegrationNRICrio(t *testing.T) {
 	crio := upstream(t, "crio", "github.com/cri-o/cri-o/cmd/crio",
 		"containers_image_openpgp,containers_image_ostree_stub,exclude_graphdriver_btrfs,exclude_graphdriver_devicemapper", "")
@@ -146,7 +148,7 @@ func TestIntegrationNRICrio(t *testing.T) {
 	})
 }
 
-// podsBy runs pods with homes by a runtime.
+// podsBy runs pods with homes with a runtime, and checks what the script prints.
 func podsBy(t *testing.T, runtime string, change ...func(*vm.Config)) {
 	t.Helper()
 	script := podsScript + nriScript

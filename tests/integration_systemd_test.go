@@ -15,7 +15,7 @@ import (
 	"cosched.io/cosched/internal/vm"
 )
 
-// service builds coschedd, and gives its path and its unit file for a guest.
+// service builds coschedd, and returns its path and its unit file for a guest.
 func service(t *testing.T) (string, []byte) {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "coschedd")
@@ -32,8 +32,8 @@ func service(t *testing.T) (string, []byte) {
 	return bin, []byte(strings.ReplaceAll(string(unit), "/usr/sbin/coschedd", "/usr/local/bin/coschedd"))
 }
 
-// unitsHead is what the scripts below have in common: a template of units with both
-// values, of which the third has a home of its own.
+// unitsHead is what the scripts below have in common. It makes a template of units with both
+// values, and gives unit 3 of the template a home of its own.
 const unitsHead = `
 say() { echo "$*"; }
 cg=/sys/fs/cgroup
@@ -58,7 +58,7 @@ mkdir -p /etc/systemd/system/u@3.service.d
 printf '[X-Cosched]\nCPUsPreferred=3\n' >/etc/systemd/system/u@3.service.d/x.conf
 `
 
-// systemdScript prints a line for each step, of which all but the figures are known.
+// systemdScript prints a line for each step. All of the text but the figures is known.
 const systemdScript = `# Nobody else restarts a unit that often.
 for unit in u@ coschedd; do
 	mkdir -p /etc/systemd/system/$unit.service.d
@@ -150,8 +150,8 @@ echo 0 >tracing_on
 cat trace
 `
 
-// delays are, for each unit's cgroup, how many microseconds its first task was there before
-// it had a home; 0 if the home came first. Units without a home are left out.
+// delays returns, for each unit's cgroup, how many microseconds its first task was there before
+// the cgroup had a home; 0 if the home came first. Units without a home are left out.
 func delays(trace string) (us []float64) {
 	line := regexp.MustCompile(` (\d+\.\d+): (\w+): (.*)`)
 	attach := regexp.MustCompile(`dst_id=(\d+) .*dst_path=\S*/u@\d+\.service`)
@@ -183,7 +183,7 @@ func delays(trace string) (us []float64) {
 	return us
 }
 
-// Units have what their files say, over restarts and after changes.
+// Units have the values that their files say, across restarts and after changes.
 func TestIntegrationUnits(t *testing.T) {
 	bin, unit := service(t)
 	eachSuite(t, func(t *testing.T, suite string) {
@@ -204,9 +204,9 @@ func withService(bin string, unit []byte) func(*vm.Config) {
 	}
 }
 
-// Of 500 units that start at once, each has its values 200 ms after its first task is there,
-// at the latest. The time is virtual, so that a host with other work to do changes nothing:
-// each of 4 CPUs executes an instruction in a nanosecond.
+// When 500 units start at once, each of them has its values at most 200 ms after its first task
+// is there. The time is virtual, so that other work of the host changes nothing: each of 4 CPUs
+// executes an instruction in a nanosecond.
 func TestIntegrationUnitsAtOnce(t *testing.T) {
 	const atMost = 200.0 // ms
 	bin, unit := service(t)

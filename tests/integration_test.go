@@ -14,15 +14,15 @@ import (
 	"cosched.io/cosched/internal/vm"
 )
 
-// The tests of the files integration_*_test.go run real software of Debian, and are
-// those of `make test-integration`. Guests are slow and share two cores with others: what
-// is waited for is a state, and the bounds are generous.
+// The tests in the files integration_*_test.go run real software of Debian, and are
+// those of `make test-integration`. Guests are slow and share two cores with other work: tests
+// wait for a state, not for a fixed time, and the bounds are generous.
 
-// debianTimeout bounds a guest of Debian. Booting takes half a minute where nobody else
-// runs, and five times that where many do.
+// debianTimeout is the time limit of a guest of Debian. Booting takes half a minute if nothing
+// else runs on the host, and five times that if much does.
 const debianTimeout = 25 * time.Minute
 
-// inDebian runs a shell script as root in a guest with a Debian of a suite, and gives what
+// inDebian runs a shell script as root in a guest with a suite of Debian, and returns what
 // it printed. The guest has 4 CPUs in 2 LLC domains, and the cosched command. A script that
 // exits with a status other than 0 fails the test.
 func inDebian(t *testing.T, suite, script string, change ...func(*vm.Config)) string {
@@ -30,7 +30,7 @@ func inDebian(t *testing.T, suite, script string, change ...func(*vm.Config)) st
 	return inDebianWith(t, suite, nil, script, change...)
 }
 
-// inDebianWith is inDebian with more packages of Debian.
+// inDebianWith is inDebian with additional packages of Debian.
 func inDebianWith(t *testing.T, suite string, packages []string, script string, change ...func(*vm.Config)) string {
 	t.Helper()
 	image, err := debian.ImageWith(t.Context(), suite, packages, os.Stderr)
@@ -43,8 +43,8 @@ func inDebianWith(t *testing.T, suite string, packages []string, script string, 
 		c.MemoryMB = 2048
 		c.Programs = []string{command(t)}
 		c.Timeout = debianTimeout
-		// A host with more to do has run none of the vCPUs for 24 s, and the kernel's patience
-		// is 21 s. This is the longest that it can be told to have.
+		// It has happened that a busy host ran none of the vCPUs for 24 s, and the kernel reports
+		// a stall after 21 s. This is the longest timeout that it accepts.
 		c.Cmdline = append(c.Cmdline, "rcupdate.rcu_cpu_stall_timeout=300")
 	}}, change...)...)
 }
@@ -62,8 +62,8 @@ func eachSuite(t *testing.T, f func(t *testing.T, suite string)) {
 	})
 }
 
-// contrib builds a program of Debian 13 with the series in contrib/NAME, and gives what puts
-// it into a guest in the place of Debian's.
+// contrib builds a program of Debian 13 with the patches in contrib/NAME, and returns a function
+// that puts it into a guest: systemd in the place of Debian's, crun beside it.
 func contrib(t *testing.T, name string) func(*vm.Config) {
 	t.Helper()
 	built, err := kbuild.BuildContrib(t.Context(), name, kbuild.Options{Root: root})
@@ -81,7 +81,7 @@ func contrib(t *testing.T, name string) func(*vm.Config) {
 	}
 }
 
-// share builds the program whose threads and locks are known.
+// share builds the program share, whose groups of threads and whose locks are known.
 func share(t *testing.T) string {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "share")
@@ -92,8 +92,7 @@ func share(t *testing.T) string {
 	return bin
 }
 
-// Debian's systemd comes up on the disk, without failed units, and knows the controller as
-// one that it leaves alone.
+// Debian's systemd boots from the disk without failed units, and leaves the controller alone.
 func TestIntegrationDebian(t *testing.T) {
 	eachSuite(t, func(t *testing.T, suite string) {
 		out := inDebian(t, suite, `systemctl --failed --plain --no-legend

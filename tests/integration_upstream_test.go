@@ -20,9 +20,10 @@ import (
 // unusedFor is how long a program that was built is kept when no test uses it.
 const unusedFor = 30 * 24 * time.Hour
 
-// upstream builds a program that Debian does not have, of a module in a folder here which
-// says its version and has the checksums of all that it is built of, or finds it in the
-// cache. It is static, as a guest's libraries are not this machine's.
+// upstream builds a program that Debian does not have, or finds it in the cache. It is built of
+// a module in a folder here that names the program's version and has the checksums of everything
+// that the program is built of. The program is static, as a guest's libraries are not this
+// machine's.
 func upstream(t *testing.T, folder, pkg, tags, ldflags string) string {
 	t.Helper()
 	cache, err := kbuild.CacheDir()
@@ -34,7 +35,7 @@ func upstream(t *testing.T, folder, pkg, tags, ldflags string) string {
 		t.Fatal(err)
 	}
 	source := filepath.Join(root, "tests", folder)
-	// All that goes into it.
+	// Everything that the program depends on.
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %q %q %q\n", output(t, source, "go", "env", "GOVERSION"), pkg, tags, ldflags)
 	err = filepath.WalkDir(source, func(path string, e os.DirEntry, err error) error {
@@ -87,10 +88,10 @@ func upstream(t *testing.T, folder, pkg, tags, ldflags string) string {
 	return program
 }
 
-// module is one with its source, fetched if need be and checked.
+// module is a Go module whose source is there: fetched if need be, and checked.
 type module struct{ Version, Dir string }
 
-// moduleOf gives a module of the version that a folder here asks for.
+// moduleOf returns a module in the version that a folder here asks for.
 func moduleOf(t *testing.T, folder, path string) (m module) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(output(t, filepath.Join(root, "tests", folder), "go", "mod", "download", "-json", path)), &m); err != nil {

@@ -12,7 +12,7 @@ import (
 	"cosched.io/cosched/internal/vm"
 )
 
-// firmware builds what the vCPUs of a QEMU run: each spins.
+// firmware builds the code that the vCPUs of a QEMU run: each vCPU spins.
 func firmware(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -28,7 +28,8 @@ func firmware(t *testing.T) string {
 	return image
 }
 
-// machineScript runs QEMU in QEMU. Its own monitor is on a pipe, as one that a user has.
+// machineScript runs QEMU in QEMU. The inner QEMU has a monitor on a pipe, as a user's QEMU may
+// have.
 const machineScript = `
 cd /sys/fs/cgroup/cosched 2>/dev/null || { cosched create first; cd /sys/fs/cgroup/cosched; }
 # until CONDITION: for up to five minutes of the guest's time
@@ -102,17 +103,18 @@ echo "moved: $(count late/vcpu) $(grep -cx $pid late/emulator/cgroup.threads)"
 kill $pid; wait $pid || true
 `
 
-// vCPUs of a real QEMU are where they should be, and run there; those that are plugged in
-// later too.
+// The vCPUs of a real QEMU are in the cluster that they should be in, and run at its home, and so
+// are vCPUs that are plugged in later.
 func TestIntegrationVM(t *testing.T) {
 	image := firmware(t)
 	out := sh(t, "paper", machineScript, func(c *vm.Config) {
 		c.MemoryMB = 2048
 		c.Programs = []string{command(t), "qemu-system-x86_64"}
-		// Debian has the emulation of CPUs in a module, which is looked for by where QEMU is.
+		// Debian has the emulation of CPUs in a module, which QEMU looks for relative to its own
+		// path.
 		c.Files = []vm.File{{Path: "/spin.bin", Host: image}, {Path: "/modules/accel-tcg-x86_64.so", Host: "/usr/lib/x86_64-linux-gnu/qemu/accel-tcg-x86_64.so"}}
 		c.Env = []string{"QEMU_MODULE_DIR=/modules"}
-		// QEMU in QEMU.
+		// QEMU in QEMU is slow.
 		c.Timeout = 20 * time.Minute
 	})
 	t.Log(out)

@@ -11,7 +11,8 @@ import (
 	"cosched.io/cosched/internal/kbuild"
 )
 
-// TestKernelIsFound: a kernel that is in the cache is had while another one is built, be it for minutes.
+// TestKernelIsFound: a kernel that is in the cache can be used while another kernel is built, even
+// if that takes minutes.
 func TestKernelIsFound(t *testing.T) {
 	k := kernel(t, "test")
 	base := filepath.Dir(filepath.Dir(filepath.Dir(k.Image)))
@@ -21,7 +22,7 @@ func TestKernelIsFound(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		// Where another build goes on in truth, its locks serve as well.
+		// If another build really is going on, its locks serve as well.
 		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil && err != syscall.EWOULDBLOCK {
 			t.Fatal(err)
 		}

@@ -22,7 +22,7 @@ var kernelTests = []struct {
 	dir, program string
 	preset       string
 	timeout      time.Duration
-	mustPass     string // a test that must pass on the unmodified kernel, so that the comparison is of something
+	mustPass     string // a test that must pass on the unmodified kernel, so that there is something to compare
 }{
 	{"cgroup", "test_core", "paper", 2 * time.Minute, "test_cgcore_populated"},
 	{"cgroup", "test_cpu", "paper", 8 * time.Minute, "test_cpucg_subtree_control"},
@@ -34,11 +34,11 @@ var kernelTests = []struct {
 	{"cgroup", "test_memcontrol", "paper", 5 * time.Minute, "test_memcg_subtree_control"},
 	{"cgroup", "test_pids", "paper", 2 * time.Minute, "test_pids_max"},
 	{"cgroup", "test_zswap", "paper", 2 * time.Minute, ""},
-	// Core scheduling is about SMT siblings.
+	// Core scheduling needs SMT siblings.
 	{"sched", "cs_prctl_test", "smt8", 2 * time.Minute, "exit status 0"},
 }
 
-// outcomes is what the tests of a program gave, in one or more runs.
+// outcomes has the outcomes of each test of a program, in one or more runs.
 type outcomes map[string]map[outcome]bool
 
 func (o outcomes) add(results []ktapResult) {
@@ -50,8 +50,8 @@ func (o outcomes) add(results []ktapResult) {
 	}
 }
 
-// worse lists the tests that gave something on this kernel which they did not
-// give on the unmodified one, and did not pass in any run.
+// worse lists the tests that passed in no run on this kernel, and that either passed in
+// a run on the unmodified kernel or have no outcome in common with it.
 func (o outcomes) worse(unmodified outcomes) []string {
 	var list []string
 	for name, before := range unmodified {
@@ -63,7 +63,7 @@ func (o outcomes) worse(unmodified outcomes) []string {
 		for have := range ours {
 			same = same || before[have]
 		}
-		// One that ever passed there has to pass here.
+		// A test that ever passed there has to pass here.
 		if !same || before[passed] {
 			list = append(list, name)
 		}
@@ -124,7 +124,7 @@ func kernelSelftests(t *testing.T) string {
 		if err := os.MkdirAll(to, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		// make finds for itself that nothing changed.
+		// make itself finds out that nothing changed.
 		cmd := exec.CommandContext(t.Context(), "make", "-s",
 			"-C", filepath.Join(vanilla.SourceDir, "tools/testing/selftests", dir), "OUTPUT="+to, "LDFLAGS=-static")
 		cmd.Env = append(os.Environ(), "MAKEFLAGS=", "MAKELEVEL=")
@@ -135,7 +135,7 @@ func kernelSelftests(t *testing.T) string {
 	return out
 }
 
-// checkLine is how cs_prctl_test, which prints no KTAP, tells of each check.
+// checkLine is how cs_prctl_test, which prints no KTAP, reports each check.
 var checkLine = regexp.MustCompile(`^\((\d+)\) (PASSED|FAILED): `)
 
 const nextRun = "--- next run ---"
@@ -147,7 +147,7 @@ func (o outcomes) runKernelTest(t *testing.T, image, name, program, preset strin
 		Name: name, Kernel: image, Topology: topology(t, preset),
 		Programs: []string{program},
 		// In a file system that charges its memory, and not as leader of a session,
-		// which cannot change its process group.
+		// as a leader cannot change its process group.
 		Command: []string{"sh", "-c", "cd /tmp; for i in $(seq " + strconv.Itoa(runs) + "); do " +
 			filepath.Base(program) + "; status=$?; echo; echo '" + nextRun + "'; done; exit $status"},
 		Timeout: time.Duration(runs) * timeout,
@@ -181,16 +181,18 @@ func (o outcomes) runKernelTest(t *testing.T, image, name, program, preset strin
 		t.Log(err)
 		end.Outcome = failed
 	} else if !found {
-		// The status of a program with results follows from them; of the others it is the result.
+		// The exit status of a program that prints results follows from them; of any other
+		// program, the exit status is the result.
 		o.add([]ktapResult{{Name: fmt.Sprintf("exit status %d", res.ExitStatus)}})
 	}
 	o.add([]ktapResult{end})
 }
 
 // The kernel's own tests give the same results on this kernel as on the unmodified
-// one. They depend on timing (test_cgfreezer_ptrace looks at once at what another
-// task has to do first, and fails on either kernel in half of the runs), so what
-// differs is run again, and is worse only if no run gave what the unmodified kernel gave.
+// one. They depend on timing (test_cgfreezer_ptrace checks at once something that another
+// task has to do first, and fails on either kernel in half of the runs). Therefore, a
+// program with other results is run again, and a result is worse only if no run gave what
+// the unmodified kernel gave.
 func TestKernelSelftests(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes minutes")

@@ -22,10 +22,10 @@ func (o outcome) String() string { return [...]string{"pass", "fail", "skip"}[o]
 
 // ktapResult is one result line of KTAP output.
 type ktapResult struct {
-	Name    string // of a nested test, with those of the tests around it: suite/test
+	Name    string // of a nested test, with the names of the tests around it: suite/test
 	Outcome outcome
-	Why     string   // of a skipped one
-	Notes   []string // the comments printed since the result before
+	Why     string   // of a skipped test
+	Notes   []string // the comments printed since the previous result
 }
 
 // ktapReport is what a program or the kernel printed.
@@ -45,12 +45,12 @@ var (
 	ktapSkip     = regexp.MustCompile(`^(?i:skip)\S*\s*(.*)$`)
 )
 
-// parseKTAP reads KTAP or TAP 13: from a program's output, or from a console in
-// whose other messages it is embedded. A test that printed its lines more than
-// once, as a program does that forks with text in its buffer, is one result.
+// parseKTAP reads KTAP or TAP 13: from a program's output, or from a console that
+// has other messages in between. A test whose lines were printed more than once,
+// as happens when a program forks with text in its buffer, is one result.
 func parseKTAP(text string) ktapReport {
 	report := ktapReport{Planned: -1}
-	var nested [][]ktapResult // of each depth, those that wait for the line of the test around them
+	var nested [][]ktapResult // for each depth, the results that wait for the line of the test around them
 	var notes []string
 
 	for line := range strings.Lines(text) {
@@ -85,7 +85,7 @@ func parseKTAP(text string) ktapReport {
 			if r.Outcome == passed {
 				r.Outcome = skipped
 			}
-			if r.Name == "" { // the kernel's cgroup tests put the name behind SKIP
+			if r.Name == "" { // the kernel's cgroup tests put the name after SKIP
 				r.Name, r.Why, _ = strings.Cut(r.Why, " ")
 			}
 		}
@@ -113,7 +113,7 @@ func parseKTAP(text string) ktapReport {
 	return report
 }
 
-// add takes a result, once: of two with one name a failure stays.
+// add keeps one result for each name: the last one, but a failure is never replaced.
 func (r *ktapReport) add(result ktapResult) {
 	i := slices.IndexFunc(r.Results, func(have ktapResult) bool { return have.Name == result.Name })
 	if i < 0 {
@@ -138,7 +138,7 @@ func (r *ktapReport) find(name string) (ktapResult, bool) {
 	return ktapResult{}, false
 }
 
-// problem says what is wrong with the report as a whole, or nothing.
+// problem says what is wrong with the report as a whole; it is empty if nothing is.
 func (r *ktapReport) problem() string {
 	switch {
 	case r.Bailed != "":
@@ -151,9 +151,9 @@ func (r *ktapReport) problem() string {
 	return ""
 }
 
-// each reports every result as a subtest, so that a failure has its name. A
-// skipped test is a failed one unless the caller knows it: what is not tested
-// must not look as if it were.
+// each reports every result as a subtest, so that a failure has the test's name. A
+// skipped test counts as failed unless the caller lists it in maySkip: what is not
+// tested must not look as if it were.
 func (r *ktapReport) each(t *testing.T, maySkip ...string) {
 	t.Helper()
 	if p := r.problem(); p != "" {

@@ -1,14 +1,14 @@
-# shellcheck shell=dash disable=SC2016,SC2034,SC2154 # for eval, and for pods.sh, which this comes after
-# Pods of a kubelet that has no API server, with its static CPU manager; prints where they are
-# before, while and after a pod has exclusive CPUs.
+# shellcheck shell=dash disable=SC2016,SC2034,SC2154 # for eval, and for pods.sh, which comes before this
+# Runs pods by a kubelet without an API server and with the static CPU manager, and prints where
+# they are before, while and after a pod has exclusive CPUs.
 
 kubelet_() {
 	kubelet --config /nri/kubelet.yaml --hostname-override node >>/tmp/kubelet.log 2>&1 &
 	kubelet=$!
 }
 
-# static has the kubelet run a pod. What it requests is its class: where it is all that it may
-# use, and whole CPUs, these are its own.
+# static makes the kubelet run a pod. What the pod requests determines its class: if the requests
+# are also the limits, and are whole CPUs, the pod has these CPUs exclusively.
 static() { # NAME RESOURCES ANNOTATIONS
 	cat >/tmp/pod.json <<-end
 		{"apiVersion": "v1", "kind": "Pod",
@@ -30,8 +30,8 @@ on() { # NAME CPUS
 }
 
 mkdir -p /pods
-# On a node containerd is a service with Delegate=yes, for which systemd has the controller
-# cpuset enabled. Without one the kubelet does not start.
+# On a node, containerd is a service with Delegate=yes, for which systemd enables the controller
+# cpuset. Without such a service the kubelet does not start.
 systemd-run --quiet --property=Delegate=yes sleep infinity
 begin
 plugin

@@ -29,7 +29,7 @@ func workload(t *testing.T, c vm.Config, program, script string) string {
 	return string(res.Stdout)
 }
 
-// On N CPUs, N spinners have a CPU each and twice as many have half of one.
+// On 8 CPUs, up to 8 spinners have a CPU each, and 16 spinners have half a CPU each.
 func TestVirtualCPUsWorkAtTheSameTime(t *testing.T) {
 	for n, share := range map[int]float64{1: 1, 8: 1, 16: 0.5} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -55,8 +55,8 @@ func TestVirtualCPUsWorkAtTheSameTime(t *testing.T) {
 	}
 }
 
-// Which pages are free after stir is drawn from its seed, and nothing else of it is left but a file
-// of each task. What it is told wrongly it says.
+// The seed of stir determines which pages are free after it ran. Apart from that, stir leaves only
+// a file of each task behind. It reports wrong arguments.
 func TestStir(t *testing.T) {
 	free := func(script string) string {
 		return workload(t, vm.Config{Topology: topology(t, "paper"), Virtual: &vm.VirtualTime{Seed: 1}}, "stir", script+`
@@ -83,7 +83,7 @@ func TestStir(t *testing.T) {
 	}
 }
 
-// Two hours in which the guest does nothing pass, and take no time.
+// Two hours pass in which the guest does nothing, and take no time on the host.
 func TestVirtualIdleHours(t *testing.T) {
 	out := sh(t, "uma8", "cut -d. -f1 /proc/uptime; sleep 7200; cut -d. -f1 /proc/uptime", exact)
 	var before, after int
@@ -92,7 +92,7 @@ func TestVirtualIdleHours(t *testing.T) {
 	}
 }
 
-// c2cRates moves a buffer from CPU 0 to others of paper-xeon's 4 and returns the rates.
+// c2cRates moves a buffer from CPU 0 of paper-xeon's 4 CPUs to other CPUs, and returns the rates.
 func c2cRates(t *testing.T, consumers ...int) []float64 {
 	t.Helper()
 	var script strings.Builder
@@ -115,18 +115,18 @@ func c2cRates(t *testing.T, consumers ...int) []float64 {
 	if len(rates) != len(consumers) {
 		t.Fatalf("c2c prints:\n%s", out)
 	}
-	// Each round, 4,096 lines go from one cache to another, or within one.
+	// In each round, 4,096 lines move from one cache to another, or within one.
 	if r.RegionNS <= 0 || r.Total.Insns == 0 || r.Total.Accesses < 20*4096 || len(r.VCPUs) != 4 {
 		t.Errorf("the model reports %+v", r)
 	}
 	return rates
 }
 
-// tolerance is how far a model may be from what was published of its machine.
+// tolerance is how far a model may be from what was published about its machine, as a fraction.
 const tolerance = 0.25
 
-// The models are near what was published of their machines, Table 1 of the OLS 2009
-// paper and core-to-core latencies, and have its order.
+// The models are near what was published about their machines (Table 1 of the OLS 2009
+// paper, and core-to-core latencies), and put it in the same order.
 func TestModelsAgainstPublished(t *testing.T) {
 	models, err := lab.Models()
 	if err != nil {
@@ -167,7 +167,7 @@ func modelled(t *testing.T, model, program, script string) (string, *lab.Report)
 	return modelledAs(t, m, lab.Options{}, program, script)
 }
 
-// modelledAs likewise, on a model that may be changed.
+// modelledAs does the same on a model that the caller may have changed.
 func modelledAs(t *testing.T, m lab.Model, o lab.Options, program, script string) (string, *lab.Report) {
 	t.Helper()
 	var c vm.Config
@@ -184,8 +184,9 @@ func modelledAs(t *testing.T, m lab.Model, o lab.Options, program, script string
 	return out, r
 }
 
-// Each cluster is counted by itself: what two of the same size and kind do is alike and
-// together nearly all, and what one does alone on a machine leaves the rest of it idle.
+// Each cluster is counted by itself. Two clusters of the same size and kind have similar counts,
+// which together are nearly all, and a cluster that is alone on a machine leaves the rest of it
+// idle.
 func TestModelCountsClusters(t *testing.T) {
 	_, r := modelled(t, "cascade-lake", "warehouse", "warehouse --model --warehouses 2 --workers 8 --busy 0 --locks 64 --records 512 --warmup 150 --time 150")
 	if len(r.Clusters) != 2 {
@@ -195,13 +196,13 @@ func TestModelCountsClusters(t *testing.T) {
 	if part := float64(a.Insns+b.Insns) / float64(r.Total.Insns); part < 0.9 || part > 1 {
 		t.Errorf("two clusters have %.3f of all instructions", part)
 	}
-	// Where they run is not even for a few milliseconds.
+	// For a few milliseconds at a time, their placement is uneven.
 	ratio := float64(a.Accesses) / float64(b.Accesses)
 	t.Logf("one of two equal clusters has %.2f times the accesses of the other", ratio)
 	if ratio < 0.8 || ratio > 1.25 {
 		t.Error("that is not equal")
 	}
-	// None waits for a lock of another, and there are twice as many as CPUs.
+	// No thread waits for a lock of another, and there are twice as many threads as CPUs.
 	_, r = modelled(t, "cascade-lake", "warehouse", "warehouse --model --warehouses 16 --workers 1 --busy 0 --locks 64 --records 64 --warmup 20 --time 20")
 	idle := float64(r.Total.IdleNS) / float64(r.RegionNS) / 8
 	t.Logf("16 threads that never sleep leave %.3f of 8 CPUs idle", idle)
@@ -215,15 +216,15 @@ func TestModelCountsClusters(t *testing.T) {
 	if idle = float64(r.Total.IdleNS) / float64(r.RegionNS); idle < 6.8 || idle > 7.2 {
 		t.Errorf("one thread on 8 CPUs leaves %.2f of them idle", idle)
 	}
-	// It executes, waits for memory and spins, a nanosecond for each instruction.
+	// The cluster executes instructions, a nanosecond each, waits for memory, and spins.
 	c := r.Clusters[0]
 	if busy := float64(c.Insns+c.StallNS+50*c.Pauses) / float64(r.RegionNS); busy < 0.9 || busy > 1.1 {
 		t.Errorf("its cluster has %.3f of a CPU's time", busy)
 	}
 }
 
-// What is counted by line is what is counted in total, the kernel's data have names, and
-// lines share sets of L1 by address, or by the number that scatters them: one number, one layout.
+// The counts of all lines add up to the total, and the kernel's data have names. Lines share sets
+// of L1 by address, or by the number that scatters them: the same number gives the same layout.
 func TestModelCountsLines(t *testing.T) {
 	m, err := lab.Find("cascade-lake")
 	if err != nil {
@@ -274,7 +275,7 @@ func TestModelCountsLines(t *testing.T) {
 	if counted[0] == counted[1] || counted[1] == counted[2] {
 		t.Error("another layout changes nothing")
 	}
-	// Of the whole run, where nobody says what is to be counted.
+	// The whole run is counted if the workload does not say what is to be counted.
 	_, r := modelledAs(t, m, lab.Options{On: true, Lines: math.MaxInt32}, "wakebench", "true")
 	var hits uint64
 	for _, l := range r.Lines {
@@ -301,7 +302,7 @@ func TestModelStrings(t *testing.T) {
 	}
 }
 
-// hogs keep the host busy until the test is over.
+// hogs keeps the host busy until the test is over.
 func hogs(t *testing.T) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -315,8 +316,8 @@ func hogs(t *testing.T) {
 	}
 }
 
-// Runs with one seed are one run, to the last digit and the last transfer, on a busy
-// host too; one with another seed is another.
+// Runs with the same seed are identical, to the last digit and the last transfer, on a busy
+// host too; a run with another seed differs.
 func TestRunsAreOne(t *testing.T) {
 	n := 2
 	if long() {
@@ -359,10 +360,11 @@ func TestModelIgnoresHostLoad(t *testing.T) {
 	}
 }
 
-// A series of runs measures, with one seed, the same again, and what was measured is
-// taken from the cache the next time. On two chips, clusters that share and never
-// sleep are faster bound to a chip each than scattered, and with a preference too. One
-// seed of ten has them apart by chance: of four, the slowest counts.
+// With the same seed, a series of runs measures the same again, and what was measured is
+// taken from the cache the next time. On two chips, clusters whose threads share data and
+// never sleep are faster if each is bound to a chip than if they are scattered, and faster
+// with a preference too. With one seed of ten they are on separate chips by chance, so the
+// slowest of four seeds counts.
 func TestBench(t *testing.T) {
 	s, err := bench.FindSuite("quick")
 	if err != nil {
@@ -411,10 +413,10 @@ func TestBench(t *testing.T) {
 }
 
 // A cluster that is woken in bursts, and shares nothing, does not wait at an automatic home
-// that is large enough for it on average. Those few of its runs that are outside take
-// longer, as caches are cold there: that it is no matter of what they share is tried, and
-// then home grows. Of nine seeds 1 % of wakeups took longer than 30 to 33 us then; it was
-// 98 +- 18 where it did not grow.
+// that is large enough for it only on average. The few of its runs that are outside take
+// longer, as caches are cold there. A trial shows that this is not because of data that they
+// share, and then home grows. With nine seeds, 1 % of wakeups took longer than 30 to 33 us
+// then; without that growth, 1 % took longer than 98 +- 18 us.
 func TestBursts(t *testing.T) {
 	s, err := bench.FindSuite("latency")
 	if err != nil {
@@ -437,9 +439,9 @@ func TestBursts(t *testing.T) {
 	}
 }
 
-// On a topology without a model: half as many soakers as CPUs leave half of the machine
-// idle, as the kernel counts it too, and a cgroup of each with a weight shares it. With
-// one seed they measure the same again.
+// On a topology without a model, half as many soakers as CPUs leave half of the machine
+// idle, by the kernel's count too, and soakers in cgroups of their own with a weight share
+// all of it. With the same seed they measure the same again.
 func TestSoak(t *testing.T) {
 	s, err := bench.FindSuite("talk")
 	if err != nil {
@@ -477,7 +479,7 @@ func TestSoak(t *testing.T) {
 	if r := first[1]; r.Metric != "rsd_percent" || r.Value <= 0 || r.Value > 100 {
 		t.Errorf("48 cgroups of a soaker each: %v %s", r.Value, r.Metric)
 	}
-	// All of the machine's time is theirs, and none of it counts twice.
+	// They have all of the machine's time, and none of it is counted twice.
 	sum, n := 0.0, 0
 	for line := range strings.Lines(first[1].Output) {
 		var nr int
@@ -492,8 +494,8 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// A cluster in a cgroup of idle class leaves no more of the machine idle than without
-// a preference: to its own tasks, CPUs with others of them are busy.
+// With a preference, a cluster in a cgroup of idle class leaves no more of the machine idle
+// than without: for a task of it, a CPU that runs another task of the cluster is busy.
 func TestIdleClassSpills(t *testing.T) {
 	s, err := bench.FindSuite("talk")
 	if err != nil {
@@ -514,8 +516,8 @@ func TestIdleClassSpills(t *testing.T) {
 	}
 }
 
-// A compiler and what it compiles get into a guest, each cluster makes all of it, and a
-// series ends with an error where one did not.
+// A compiler and the sources for it get into a guest, each cluster compiles all of them, and a
+// series ends with an error if a cluster did not.
 func TestBenchCompiles(t *testing.T) {
 	s, err := bench.FindSuite("kernbench")
 	if err != nil {

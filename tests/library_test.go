@@ -9,8 +9,9 @@ import (
 	"cosched.io/cosched/internal/vm"
 )
 
-// withLibrary adds to a guest what is built of the C library: its test of the real
-// thing, the example, a program that binds its threads, and what is preloaded into it.
+// withLibrary adds to a guest what is built of the C library: its test on a real
+// kernel, the example, a program that binds its threads, and the object that is preloaded
+// into that program.
 func withLibrary(t *testing.T, c vm.Config) vm.Config {
 	t.Helper()
 	dir := t.TempDir()
@@ -23,13 +24,13 @@ func withLibrary(t *testing.T, c vm.Config) vm.Config {
 		c.Programs = append(c.Programs, filepath.Join(dir, name))
 	}
 	c.Programs = append(c.Programs, "taskset")
-	// Beside /bin/cosched, where it is looked for.
+	// cosched looks for it there, relative to its own path, /bin/cosched.
 	const object = "libcosched-soften.so"
 	c.Files = append(c.Files, vm.File{Path: "/lib/cosched/" + object, Host: filepath.Join(dir, object)})
 	return c
 }
 
-// pinned is what the program prints whose threads were bound.
+// pinned is what the program pin prints when its threads are really bound.
 const pinned = `main result=0 reads=45 allowed=4-5 in=\S+
 child result=0 reads=45 allowed=4-5 in=\S+
 child's own result=0 reads=0 allowed=0 in=\S+
@@ -37,7 +38,8 @@ thread result=0 reads=01 allowed=0-1 in=\S+
 attribute result=0 reads=23 allowed=2-3 in=\S+
 no CPU result=-1 reads=45 allowed=4-5 in=\S+`
 
-// softened is the same of one that was softened, in a cgroup: it reads what it set, and may run anywhere.
+// softened is what pin prints when it is softened, in a cgroup: it reads what it set, and may run
+// anywhere.
 func softened(cgroup string) string {
 	return `main result=0 reads=45 allowed=0-7 in=` + cgroup + `/soft-4-5
 child result=0 reads=45 allowed=0-7 in=` + cgroup + `/soft-4-5
@@ -52,32 +54,32 @@ func in(cgroup, command string) string {
 	return "mkdir -p " + cgroup + "; sh -c 'echo $$ >" + cgroup + "/cgroup.procs; exec " + command + "'"
 }
 
-// The C library and what is made of it, on the real thing.
+// The C library, and the programs that are built with it, on a real kernel.
 func TestLibrary(t *testing.T) {
 	const (
 		handOver = "chown 1000 web web/cgroup.procs web/cgroup.threads web/cgroup.subtree_control web/shell web/shell/cgroup.procs web/shell/cgroup.threads web/shell/cgroup.subtree_control"
 		pool     = "parse: 4 of 4 threads had a home, 0 jobs left\nstore: 4 of 4 threads had a home, 0 jobs left"
 	)
 	play(t, withLibrary(t, vm.Config{Topology: topology(t, "smt8")}), []step{
-		// In a cgroup, where nothing is enabled yet, and in the root.
+		// In a cgroup, with the controller enabled nowhere yet, and in the root.
 		{sh: in("svc/app", "test_guest all"), out: "0 failures"},
 		{sh: "cat cgroup.subtree_control svc/cgroup.subtree_control svc/app/cgroup.subtree_control; ls -d svc/app/*/ cosched/*/", status: 1, out: "cosched\ncosched\ncosched", err: "ls: .*"},
 		{sh: "test_guest root", out: "0 failures"},
 		{sh: in("svc/app", "threadpool 0-3 4-7"), out: pool},
 		{sh: in("svc/app", "threadpool"), out: pool},
 
-		// A program that binds its threads, as it is and softened.
+		// A program that binds its threads, unchanged and softened.
 		{sh: "pin", out: pinned},
 		{sh: "cosched run --soften -- pin", out: softened(`/cosched/run-\d+`)},
 		{sh: "cat cosched/run-*/soft-4-5/cosched.cpus_preferred.effective cosched/run-*/soft-0/cosched.cpus_preferred.effective", out: "4-5\n0"},
-		// What it left is removed by the next one.
+		// The next cosched run removes what the previous one left.
 		{sh: "cosched run --home 0-5 --cluster shop --soften -- pin; cosched run --home 0 true; ls -d cosched/run-*/soft-*; cat cosched/shop/soft-4-5/cosched.cpus_preferred.effective", out: softened(`/cosched/shop`) + "\n4-5", err: "ls: .*"},
 		{sh: "cosched run --soften -- test_guest all", status: 125, err: "cosched run: --soften: /bin/test_guest: is linked statically, so that its calls cannot be seen"},
-		// With the path it is not busybox's, which is static.
+		// Without the path it would be busybox's taskset, which is static.
 		{sh: "cosched run --soften -- /bin/taskset -c 4-5 pin child", out: `child result=0 reads=45 allowed=0-7 in=\S+/soft-4-5\n.*`},
 		{sh: "COSCHED_LIBDIR=/tmp cosched run --soften -- pin", status: 125, err: "cosched run: --soften needs libcosched-soften.so, which is not in /tmp: make lib builds it, [^\n]*"},
 
-		// A user to whom a cgroup is delegated, and one to whom none is.
+		// A user to whom a cgroup is delegated, and a user to whom no cgroup is.
 		{sh: "mkdir web web/shell other; " + handOver},
 		{as: "web/shell", sh: "test_guest all", out: "0 failures"},
 		{as: "web/shell", sh: "threadpool 0-3 4-7", out: pool},
@@ -87,7 +89,7 @@ func TestLibrary(t *testing.T) {
 	})
 }
 
-// Without the controller the library does nothing; where it is implicit, all of it.
+// Without the controller the library does nothing; with an implicit one, it does everything.
 func TestLibraryKernels(t *testing.T) {
 	smt8 := topology(t, "smt8")
 	t.Run("vanilla", func(t *testing.T) {

@@ -1,5 +1,5 @@
 # shellcheck shell=dash
-# Runs machines by libvirt, with the hook of contrib/libvirt, and prints a line for each step.
+# Runs machines with libvirt, with the hook of contrib/libvirt, and prints a line for each step.
 cg=/sys/fs/cgroup
 
 # within waits for a condition, for up to three minutes of the guest's time.
@@ -17,7 +17,7 @@ within() {
 	done
 }
 
-# define makes libvirt know a machine: two vCPUs, one of them plugged out, that do nothing but
+# define defines a machine in libvirt: it has two vCPUs, one of them unplugged, that do nothing but
 # compute.
 define() { # NAME ATTRIBUTES
 	cat >/tmp/domain.xml <<END
@@ -38,12 +38,12 @@ END
 	virsh -q define /tmp/domain.xml
 }
 
-# at gives the cgroup above those of a machine's threads.
+# at prints the cgroup above the cgroups of a machine's threads.
 at() {
 	sed -n 's|^0::\(.*\)/emulator$|\1|p' "/proc/$(cat "/run/libvirt/qemu/$1.pid")/cgroup"
 }
 
-# homes gives those of a machine's parts, and the weights of a vCPU.
+# homes prints the homes of a machine's parts, and the weights of vCPU 0.
 homes() {
 	for part in . vcpu0 vcpu1 emulator iothread1; do
 		[ -d "$cg$(at "$1")/$part" ] || continue

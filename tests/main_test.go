@@ -72,7 +72,7 @@ func topology(t testing.TB, preset string) vm.Topology {
 	return p.Topology
 }
 
-// guest runs a guest to its end and fails the test if that is not reached or the
+// guest runs a guest to its end, and fails the test if the end is not reached or if the
 // kernel reports a problem. The kernel is the test variant unless c names another.
 func guest(t testing.TB, c vm.Config) *vm.Result {
 	t.Helper()
@@ -141,10 +141,10 @@ func programs(t testing.TB, dir string) string {
 	return out
 }
 
-// long tells whether to take an hour for it: make test-long.
+// long tells whether the tests may take an hour: make test-long.
 func long() bool { return os.Getenv("COSCHED_LONG") != "" }
 
-// seeds are those that a test of placement runs with, each another interleaving.
+// seeds returns the seeds that a test of placement runs with; each gives another interleaving.
 func seeds() []uint64 {
 	if long() {
 		return []uint64{1, 2, 3, 4, 5}

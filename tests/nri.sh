@@ -1,5 +1,5 @@
-# shellcheck shell=dash disable=SC2154 # for pods.sh, which this comes after
-# Pods with homes, by each runtime and cgroup driver; prints a line for each step.
+# shellcheck shell=dash disable=SC2154 # for pods.sh, which comes before this
+# Runs pods with homes, with each runtime and cgroup driver, and prints a line for each step.
 begin
 plugin
 
@@ -27,7 +27,7 @@ connected
 pod restarted runc-systemd '"cosched.io/cpus-preferred": "llc:1"' main ""
 within '[ -s /out/restarted-main ]'
 echo "after a restart of the runtime: $(cat /out/restarted-main), before: $(cat "$before")"
-# Of the first domain, half a CPU is for the containers that are apart.
+# In the first domain, half a CPU is for the containers with a home apart from their pod's.
 cosched-nri topology --json >/tmp/topology
 echo "topology: $(sed -n 's/.*"\(name\|value\|available\)": "\(llc-.\|[0-9-]*m*\)".*/\2/p' /tmp/topology | xargs)"
 
@@ -53,7 +53,7 @@ pod cpuset runc-systemd '"cosched.io/cpus-preferred": "llc:1"' main 2
 within '[ -s /out/cpuset-main-allowed ]'
 echo "a cpuset: runs on $(sed 's/.*\t//' /out/cpuset-main-allowed), home $(cat /out/cpuset-main)"
 
-# Two of one cluster, where either domain has room for one.
+# Two pods of one cluster, when either domain has room for one.
 for name in one two; do
 	pod "$name" runc-systemd '"cosched.io/cluster": "shop"' main ""
 	within "[ -s /out/$name-main ]"

@@ -1,6 +1,6 @@
-# shellcheck shell=dash disable=SC2016,SC2034 # strings are for eval and containers, variables for what comes after this
-# What runs pods with homes by containerd or CRI-O, which the argument says, and cosched-nri:
-# the beginning of nri.sh, balloons.sh and kubelet.sh.
+# shellcheck shell=dash disable=SC2016,SC2034 # strings are for eval and containers, variables for the script that follows
+# Functions that run pods with homes with cosched-nri and containerd or CRI-O, as the argument
+# says: the beginning of nri.sh, balloons.sh and kubelet.sh.
 cg=/sys/fs/cgroup
 kind=$1
 
@@ -18,11 +18,11 @@ within() {
 	done
 }
 
-# start starts the runtime, whose pods have cgroups by a driver.
+# start starts the runtime, with the driver that makes the cgroups of its pods.
 start() { # DRIVER
 	case $kind in
 	containerd)
-		# A handler of it decides that for each pod.
+		# In containerd, the handler of each pod decides on the driver.
 		socket=/run/containerd/containerd.sock
 		containerd --config /nri/containerd.toml >>/tmp/runtime.log 2>&1 &
 		;;
@@ -34,7 +34,8 @@ start() { # DRIVER
 	runtime=$! driver=$1
 }
 
-# connected waits until the plugin has been told of all pods so often, and is asked of more.
+# connected waits until the plugin has connected once more: then it has been told of all pods, and
+# is asked about new ones.
 connections=0
 connected() {
 	connections=$((connections + 1))
@@ -47,21 +48,22 @@ plugin() {
 	connected
 }
 
-# policy changes that of the plugin, at once.
+# policy changes the plugin's policy, in one step.
 policy() { # TEXT
 	printf '%s\n' "$1" >/policy/new
 	mv /policy/new /policy/policy.yaml
 }
 
-# shares are what a container requests: an eighth of a CPU.
+# shares are the CPU shares that a container requests: an eighth of a CPU.
 shares=128
-# then_ is what a container does then, unless told otherwise.
+# then_ is what a container does after its first commands, unless a script changes it.
 then_='exec $b sleep 100000'
-# busy is for then_: the program runs while there is a file.
+# busy is a value for then_: the program computes while its file exists.
 busy='while :; do while [ -e /out/busy-$pod ]; do :; done; $b sleep 1; done'
 
-# pod runs one; the kubelet's part is to make its cgroup. Each container writes first of all
-# what is in force in the pod's cgroup, in those of its containers, and where it may run.
+# pod runs a pod, and first makes its cgroup, as the kubelet would. Each container first of all
+# writes the homes in force in the pod's cgroup and in those of its containers, and where it may
+# run.
 pod() { # NAME HANDLER ANNOTATIONS [CONTAINER CPUSET]...
 	name=$1 handler=$2 runtime_handler=$2 annotations=$3
 	shift 3
@@ -87,7 +89,7 @@ pod() { # NAME HANDLER ANNOTATIONS [CONTAINER CPUSET]...
 	cri "$socket" "/tmp/$name.json"
 }
 
-# begin starts the runtime, with an image, and not yet the plugin.
+# begin starts the runtime, with an image, but not the plugin.
 begin() {
 	mkdir -p /out /policy
 	policy 'default: auto'
@@ -106,8 +108,8 @@ begin() {
 	esac
 }
 
-# look finds the process of a pod's busy program, where it may run, the cgroup whose home it
-# has, which is the pod's or the container's, and what is in force there.
+# look finds the process of a pod's busy program, where it may run, the cgroup whose home it has
+# (the pod's or the container's), the home that this cgroup asks for, and the home in force.
 look() { # POD
 	pid=$(pgrep -o -f "^/bin/busybox sh -c pod=$1;")
 	on=$(sed -n 's/Cpus_allowed_list:\t//p' "/proc/$pid/status")
@@ -117,7 +119,8 @@ look() { # POD
 	has=$(cat "$at/cosched.cpus_preferred.effective")
 }
 
-# runs tells where a pod's busy program is when it runs, by what two seconds add to the times.
+# runs tells where a pod's busy program is when it runs: it compares the times at home and outside
+# over two seconds.
 runs() {
 	sleep 2
 	was=$(grep _usec "$at/cosched.stat")
@@ -127,8 +130,8 @@ runs() {
 }
 
 # place prints where the busy program of a pod may run, which home it asks for and has, and
-# whether it is there when it runs. Which home the kernel chooses is not known, but it is of
-# use, within a minute, since that often the plugin looks.
+# whether it is there when it runs. Which home the kernel chooses is not known. But within a
+# minute, the time between two looks of the plugin, the program has to run at home.
 place() { # POD
 	: >"/out/busy-$1"
 	look "$1"

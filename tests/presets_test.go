@@ -29,8 +29,8 @@ for c in $(seq 0 $(( $(nproc) - 1 ))); do
 done
 `
 
-// Every preset gives the LLC domains, cores and nodes that it claims, seen by the
-// guest's kernel, not by QEMU.
+// Every preset gives the LLC domains, cores and nodes that it claims, as the guest's
+// kernel sees them, not as QEMU does.
 func TestPresets(t *testing.T) {
 	for _, p := range vm.Presets {
 		t.Run(p.Name, func(t *testing.T) {

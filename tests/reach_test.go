@@ -10,9 +10,9 @@ import (
 	"cosched.io/cosched/internal/vm"
 )
 
-// What cosched must reach, on every preset: home kept, strays back in time, no
-// ping-pong, idle CPUs used, memory. The requirements are asserted, and the
-// figures printed, by selftests/test_cosched_reach.c.
+// What cosched must reach, on every preset: tasks keep their home, strays are back in
+// time, there is no ping-pong, idle CPUs are used, and memory is limited. The program
+// selftests/test_cosched_reach.c asserts the requirements, and prints the figures.
 func TestReach(t *testing.T) {
 	for _, p := range vm.Presets {
 		forSeeds(t, p.Name, func(t *testing.T, seed uint64) {
@@ -25,9 +25,10 @@ func TestReach(t *testing.T) {
 // CPU time.
 const idleAllowed = 0.5
 
-// A home of one LLC domain of 4 CPUs, as many runnable threads as the machine has CPUs,
-// 16 or 32, and nothing else; or of 22, and 44: the CPUs outside are as busy as on the
-// unmodified kernel. That they are within 100 ms is asserted by the program itself.
+// The home is one LLC domain, and there are as many runnable threads as the machine has
+// CPUs, and nothing else: 4 CPUs in the domain and 16 or 32 in all, or 22 and 44. The CPUs
+// outside are as busy as on the unmodified kernel. The program itself asserts that they are
+// busy within 100 ms.
 func TestWorkConserving(t *testing.T) {
 	for _, preset := range []string{"demo", "epyc", "softaffinity"} {
 		forSeeds(t, preset, func(t *testing.T, seed uint64) {
@@ -55,16 +56,16 @@ func TestWorkConserving(t *testing.T) {
 	}
 }
 
-// What a kernel with cosched that nobody uses may cost, as a part of the same
-// kernel's cost without it.
+// What a kernel with cosched may cost more while nobody uses cosched, as a fraction of
+// the cost of the same kernel without it.
 const unusedAllowed = 0.001
 
-// wakebench counts the instructions of a wakeup and of a tick: in a guest with
-// one CPU, so that nothing but the path itself is counted, of two that are
-// possible, so that a wakeup has to look for a CPU. Each figure is the mean of a whole
-// run, ticks in it included, and of three seeds' the one in the middle. The median of
-// a run's windows is no better: it jumps between two values, 7 instructions apart, with
-// where things lie in memory.
+// wakebench counts the instructions of a wakeup and of a tick. In the guest, one CPU is
+// online, so that nothing but the path itself is counted, and two CPUs are possible, so that
+// a wakeup has to look for a CPU. The figure of a run is the mean of the whole run, including
+// the ticks in it, and the result is the median of three seeds. The median of a run's windows
+// is no better: it jumps between two values, 7 instructions apart, depending on where things
+// are in memory.
 func wakebench(t *testing.T, variant string) map[string]float64 {
 	t.Helper()
 	all := map[string][]float64{}

@@ -10,12 +10,12 @@ import (
 	"cosched.io/cosched/internal/vm"
 )
 
-// exact makes a guest's time a count of what its CPUs execute: what a test of
-// placement states in milliseconds does not depend on how busy the host is.
+// exact makes a guest's time a count of the instructions that its CPUs execute, so that
+// what a test of placement states in milliseconds does not depend on how busy the host is.
 func exact(c *vm.Config) {
 	v := vm.VirtualTime{
 		Seed: 1,
-		// The workers spin with it: see selftests/rules_util.h.
+		// The workers spin with PAUSE: see selftests/rules_util.h.
 		Pause: time.Microsecond,
 		// What is measured here takes milliseconds.
 		Quantum: 50 * time.Microsecond,
@@ -24,7 +24,7 @@ func exact(c *vm.Config) {
 		v.Pause = c.Virtual.Pause
 	}
 	c.Virtual = &v
-	// A console is slow, and written to by the CPU that has something to say.
+	// A console is slow, and the CPU that has a message writes it to the console itself.
 	c.Cmdline = append([]string{"quiet"}, c.Cmdline...)
 	if c.Timeout == 0 {
 		c.Timeout = 10 * time.Minute
@@ -64,7 +64,7 @@ func placement(t *testing.T, program string, seed uint64, c vm.Config, maySkip .
 	if res == nil {
 		t.Fatal(err)
 	}
-	// Also of a guest that came to no end: the results until then say where it was.
+	// Also if the guest did not come to its end: the results so far show how far it got.
 	report := parseKTAP(string(res.Stdout))
 	report.each(t, maySkip...)
 	if err != nil {
@@ -76,8 +76,8 @@ func placement(t *testing.T, program string, seed uint64, c vm.Config, maySkip .
 	return parseFigures(res.Stdout)
 }
 
-// forSeeds runs a test of placement with each of the seeds: with one as NAME, with
-// several as NAME/seed=N.
+// forSeeds runs a test of placement with each of the seeds. The subtest is called NAME if
+// there is one seed, and NAME/seed=N if there are several.
 func forSeeds(t *testing.T, name string, f func(t *testing.T, seed uint64)) {
 	for _, seed := range seeds() {
 		sub := name
@@ -91,19 +91,19 @@ func forSeeds(t *testing.T, name string, f func(t *testing.T, seed uint64)) {
 	}
 }
 
-// Rules 1 to 8 and 10 hold. Each is a test of selftests/test_cosched_rules.c, or
-// several; what it checks is said there.
+// Rules 1 to 8 and 10 hold. Each rule has one or more tests in
+// selftests/test_cosched_rules.c, which says what they check.
 func TestRules(t *testing.T) {
 	const (
-		neighbours = "rule1_neighbours_first"         // a home of two LLC domains, and one outside
-		cores      = "rule1_idle_core_before_sibling" // SMT
-		own        = "rule3_woken_by_own"             // three CPUs in an LLC domain
+		neighbours = "rule1_neighbours_first"         // needs a home of two LLC domains, and one outside
+		cores      = "rule1_idle_core_before_sibling" // needs SMT
+		own        = "rule3_woken_by_own"             // needs three CPUs in an LLC domain
 		ownOut     = "rule4_woken_by_own"             // likewise
-		cookies    = "rule8_core_cookies"             // SMT
+		cookies    = "rule8_core_cookies"             // needs SMT
 		isolated   = "rule8_isolated_cpus"            // has a guest of its own, below
 		inHome     = "rule8_isolated_in_home"         // likewise
 		noSwap     = "rule8_isolated_no_swap"         // likewise
-		bursts     = "rule3_overrun_bursts"           // eight CPUs at most
+		bursts     = "rule3_overrun_bursts"           // needs a machine of eight CPUs at most
 	)
 	for preset, maySkip := range map[string][]string{
 		"paper":    {neighbours, cores, own, ownOut, cookies, isolated, inHome, noSwap},
@@ -125,8 +125,9 @@ func TestRules(t *testing.T) {
 	})
 }
 
-// Rule 5 for the idle class: what computes uses all CPUs of two domains, of which the other's
-// cluster sleeps and runs briefly. Homes of two CPUs, as on paper, do not tell.
+// Rule 5 for the idle class: soakers use all CPUs of two domains, one of which is the home of a
+// cluster that sleeps and runs briefly. Homes of two CPUs, as on paper, are too small to show
+// this.
 func TestIdleClassSoaks(t *testing.T) {
 	for _, preset := range []string{"demo", "smt8", "cfs-talk"} {
 		forSeeds(t, preset, func(t *testing.T, seed uint64) {

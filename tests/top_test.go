@@ -9,9 +9,9 @@ import (
 	"cosched.io/cosched/internal/vm"
 )
 
-// topScript makes clusters of a thread each, with homes all over the machine, and prints
-// the CPU time of cosched top in user mode and in all, and the time, before and after some
-// of its samples: in a terminal, and as it prints tables.
+// topScript makes clusters of one thread each, with homes all over the machine. Before and
+// after some samples of cosched top, it prints the CPU time of cosched top, in total and in
+// user mode, and the time: once while top prints tables, and once in a terminal.
 const topScript = `
 cd /sys/fs/cgroup
 echo +cosched >cgroup.subtree_control
@@ -49,9 +49,8 @@ done
 grep -c '1000 clusters' /tmp/out
 `
 
-// With 1,000 clusters on the most CPUs that virtual time can have, cosched top takes less
-// than 5 % of one of them, the kernel's part included, where an instruction takes a
-// nanosecond.
+// With 1,000 clusters on as many CPUs as virtual time can have, cosched top takes less than
+// 5 % of one CPU, including its time in the kernel, if an instruction takes a nanosecond.
 func TestTopCost(t *testing.T) {
 	if !long() {
 		t.Skip("takes minutes: make test-long")
@@ -65,7 +64,7 @@ func TestTopCost(t *testing.T) {
 		c.Virtual = &vm.VirtualTime{Seed: 1}
 		c.Cmdline = []string{"quiet"}
 		c.Programs = []string{command(t), filepath.Join(programs(t, "workloads"), "spin"), "script", "stty"}
-		// It takes five on a core of its own.
+		// It takes five minutes on a core of its own.
 		c.Timeout = 30 * time.Minute
 	})
 	type reading struct{ usage, user, at float64 }

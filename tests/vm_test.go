@@ -12,7 +12,7 @@ import (
 	"cosched.io/cosched/internal/vm"
 )
 
-// What the runner promises about a guest's program.
+// The runner keeps its promises about a guest's program: output, status, arguments and files.
 func TestGuestOutputAndStatus(t *testing.T) {
 	var live strings.Builder
 	res := guest(t, vm.Config{
@@ -40,7 +40,7 @@ func TestGuestOutputAndStatus(t *testing.T) {
 	}
 }
 
-// A program of the host runs with its shared libraries, and 1 MiB of output arrives whole.
+// A program of the host runs with its shared libraries, and 1 MiB of output arrives complete.
 func TestGuestProgramWithLibraries(t *testing.T) {
 	res := guest(t, vm.Config{
 		Topology: topology(t, "paper"),
@@ -79,7 +79,8 @@ func TestGuestPanicIsReported(t *testing.T) {
 	}
 }
 
-// A program killed by a signal gives 128 plus its number, and CPUs can be left offline.
+// The exit status of a program killed by a signal is 128 plus the signal's number, and CPUs can
+// be left offline.
 func TestGuestSignalAndOfflineCPUs(t *testing.T) {
 	res := guest(t, vm.Config{
 		Topology: topology(t, "uma8"), Online: 3,
@@ -94,8 +95,8 @@ echo 1 >/sys/devices/system/cpu/cpu7/online; cat /sys/devices/system/cpu/online;
 	}
 }
 
-// In parallel virtual time, two runs are the same to the last digit of the clock
-// and of each counter, also with several CPUs that work; another seed is another run.
+// In parallel virtual time, two runs with one seed are the same to the last digit of the clock
+// and of each counter, even if several CPUs work; another seed gives another run.
 func TestGuestVirtualTime(t *testing.T) {
 	run := func(seed uint64) string {
 		return sh(t, "paper", `

@@ -1,5 +1,6 @@
-// Command cri makes a pod as the kubelet does: it has the runtime of a socket run a sandbox
-// and its containers, and ends when these have started; or has it stop and remove one.
+// Command cri makes a pod as the kubelet does: it asks the runtime at a socket to run a sandbox
+// and its containers, and ends when these have started. Or it asks the runtime to stop and remove
+// a pod.
 //
 //	cri SOCKET POD.json
 //	cri SOCKET remove NAME
@@ -44,7 +45,7 @@ func main() {
 	}
 }
 
-// A guest is slow, and shares two CPUs.
+// A guest is slow, and shares two CPUs with other work.
 const patience = 5 * time.Minute
 
 func connect(socket string) (cri.RuntimeServiceClient, func() error, error) {
@@ -96,9 +97,9 @@ func run(socket, file string) error {
 		return err
 	}
 	defer end()
-	// The host's network: no plugin for networks is there. The rest is as the kubelet has it.
+	// The host's network, as there is no network plugin. The rest is as the kubelet has it.
 	node := &cri.NamespaceOption{Network: cri.NamespaceMode_NODE, Pid: cri.NamespaceMode_CONTAINER}
-	// As the kubelet does: CRI-O tells plugins the names of containers by these.
+	// As the kubelet sets them: CRI-O tells plugins the names of containers by these labels.
 	labels := map[string]string{"io.kubernetes.pod.name": p.Name, "io.kubernetes.pod.namespace": p.Namespace, "io.kubernetes.pod.uid": p.UID}
 	maps.Copy(labels, p.Labels)
 	sandbox := &cri.PodSandboxConfig{
