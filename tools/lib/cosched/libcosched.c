@@ -2,9 +2,9 @@
 /*
  * libcosched - clusters of threads with a home
  *
- * There is no state but where the hierarchy is mounted and which cgroup the
- * process began in: everything else is read from the kernel when it is needed,
- * since other processes, and other threads of this one, change it meanwhile.
+ * The only state is where the hierarchy is mounted and which cgroup the process
+ * began in. Everything else is read from the kernel when it is needed, since other
+ * processes, and other threads of this process, may change it at any time.
  */
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -31,13 +31,13 @@
 #define FILE_EFFECTIVE	"cosched.cpus_preferred.effective"
 #define FILE_WEIGHTS	"cosched.weights"
 
-/* The cgroup that named clusters of processes are in, as for the command. */
+/* Named clusters of processes are in this cgroup, like those of the command. */
 #define BASE		"cosched"
-/* What the names of clusters of cosched_setaffinity2() begin with. */
+/* The names of the clusters of cosched_setaffinity2() begin with this. */
 #define SOFT		"soft-"
 /*
- * Others can remove a cluster between our making and our joining it, but only if
- * they come by just then: so often in a row is no chance.
+ * Others can remove a cluster after we made it and before we join it, but only if
+ * they happen to do it just then. That does not happen by chance so often in a row.
  */
 #define TRIES		64
 /* CONFIG_NR_CPUS of CONFIG_MAXSMP */
@@ -47,7 +47,7 @@ struct cosched {
 	int dir;
 	unsigned int flags;
 	char *path;
-	char *origin;		/* where the process was when it opened this */
+	char *origin;		/* the cgroup of the process when it opened this */
 };
 
 /*
@@ -102,7 +102,7 @@ static const char *root(void)
 	return r ? r : "";
 }
 
-/* The text of a file, without what follows its last line. */
+/* The text of a file, without newlines at its end. */
 static char *slurp_at(int dir, const char *name)
 {
 	size_t len = 0, size = 256;
@@ -157,7 +157,7 @@ static char *slurp(const char *format, ...)
 	return text;
 }
 
-/* The kernel takes or refuses a value whole, so it must be one write(). */
+/* The kernel takes or refuses a value as a whole, so it must be one write(). */
 static int write_at(int dir, const char *name, const char *value)
 {
 	char *line = print("%s\n", value);
@@ -207,7 +207,7 @@ static bool exists_in(const char *dir, const char *name)
 	return there;
 }
 
-/* Is a path another one or below it? */
+/* Is a path the same as another one, or below it? */
 static bool below(const char *path, const char *top)
 {
 	size_t len = strlen(top);
@@ -234,7 +234,7 @@ static int parse_cpus(const char *text, size_t len, cpu_set_t *set, bool drop)
 	unsigned long first, last;
 	char *end;
 
-	/* As sched_getaffinity(2) has it. */
+	/* As for sched_getaffinity(2). */
 	if (len % sizeof(unsigned long))
 		return fail(EINVAL);
 	memset(set, 0, len);
@@ -261,7 +261,7 @@ static int parse_cpus(const char *text, size_t len, cpu_set_t *set, bool drop)
 static char *print_cpus(size_t len, const cpu_set_t *set)
 {
 	size_t n = len * CHAR_BIT, first, last, at = 0;
-	/* No list is longer than every other CPU, each with seven digits and a comma. */
+	/* The longest list has every other CPU, each with up to seven digits and a comma. */
 	char *list = malloc(n / 2 * 8 + 1);
 
 	if (!list)
@@ -279,7 +279,7 @@ static char *print_cpus(size_t len, const cpu_set_t *set)
 	return list;
 }
 
-/* Reads a file of sysfs, of which only the CPUs that there is room for matter. */
+/* Reads a list of CPUs from sysfs; CPUs that the set has no room for do not matter. */
 static int sys_cpus(const char *name, size_t len, cpu_set_t *set)
 {
 	char *text = slurp("%s/sys/devices/system/cpu/%s", root(), name);
@@ -299,7 +299,7 @@ static int sys_cpus(const char *name, size_t len, cpu_set_t *set)
 static pthread_once_t mount_once = PTHREAD_ONCE_INIT;
 static char *mount_point, *mount_root;
 
-/* A blank in a path is \040, and so on. */
+/* A blank in a path is written as \040, and so on. */
 static void unescape(char *s)
 {
 	char *to = s;
@@ -374,7 +374,7 @@ static char *cgroup_of(const char *id)
 		if (strncmp(line, "0::/", 4))
 			continue;
 		line += 3;
-		/* One outside of our namespace, or of what is mounted, cannot be reached. */
+		/* A cgroup outside of our namespace, or of what is mounted, cannot be reached. */
 		if (!strncmp(line, "/..", 3) || !below(line, mount_root))
 			break;
 		line += strlen(mount_root);
@@ -395,15 +395,15 @@ static char *cgroup_of_thread(pid_t tid)
 	return cgroup_of(id);
 }
 
-/* Is it a cluster of cosched_setaffinity2()? */
+/* Is a cgroup a cluster of cosched_setaffinity2()? */
 static bool is_soft(const char *path)
 {
 	return !strncmp(strrchr(path, '/') + 1, SOFT, strlen(SOFT));
 }
 
 /*
- * A cgroup is a domain, a "domain threaded" one that has threads in cgroups below,
- * "threaded" itself, or "domain invalid": one that can become threaded only. The
+ * A cgroup is a "domain"; or a "domain threaded", which has threads in cgroups below
+ * it; or itself "threaded"; or "domain invalid", which can only become threaded. The
  * root has no type.
  */
 static bool has_type(const char *path, const char *type)
@@ -428,7 +428,7 @@ API int cosched_available(void)
 	text = slurp("%s/cgroup.controllers", mount_point);
 	found = text && has_word(text, "cosched");
 	free(text);
-	/* An implicit controller is not listed: its files are in all cgroups but the root. */
+	/* An implicit controller is not listed: its files are in all cgroups except the root. */
 	if (!found && exists_in(mount_point, FILE_PREFERRED))
 		return 1;
 	dir = found ? NULL : opendir(mount_point);
@@ -450,7 +450,7 @@ API int cosched_available(void)
 	return found;
 }
 
-/* Has a cgroup's children have the controller's files. */
+/* Enables the controller for the children of a cgroup, so that they have its files. */
 static int enable_children(char *path)
 {
 	char *controllers = slurp("%s/cgroup.controllers", mount_point), *control;
@@ -483,7 +483,7 @@ static int enable_children(char *path)
 	return err;
 }
 
-/* Makes a cgroup with the controller's files; one that is there will do, unless exclusive. */
+/* Makes a cgroup with the controller's files; it may exist already, unless @exclusive. */
 static int make_cgroup(const char *path, bool threaded, bool exclusive)
 {
 	char *parent = strdup(path);
@@ -502,12 +502,12 @@ static int make_cgroup(const char *path, bool threaded, bool exclusive)
 		return -1;
 	if (has_type(path, "domain invalid") || (threaded && has_type(path, "domain"))) {
 		err = write_in(path, "cgroup.type", "threaded");
-		/* There are processes that it does not go together with. */
+		/* There are processes that a threaded cgroup does not go together with. */
 		if (err && errno == EOPNOTSUPP)
 			errno = EBUSY;
 	}
 	if (!err && !exists_in(path, FILE_PREFERRED)) {
-		/* Someone removed it, or took back what enabled the controller. */
+		/* Another process removed the cgroup, or disabled the controller again. */
 		err = fail(ENOENT);
 	}
 	if (err && made) {
@@ -527,7 +527,7 @@ static int move(int dir, const char *file, pid_t id)
 	snprintf(text, sizeof(text), "%d", id);
 	if (!write_at(dir, file, text))
 		return 0;
-	/* Not that there is no controller: it is in another domain. */
+	/* Here, EOPNOTSUPP does not mean that there is no controller: the domain differs. */
 	if (errno == EOPNOTSUPP)
 		errno = EXDEV;
 	return -1;
@@ -544,7 +544,7 @@ static int move_to(const char *path, const char *file, pid_t id)
 	return err;
 }
 
-/* Was it removed while we looked? */
+/* Does errno say that the cgroup was removed meanwhile? */
 static bool gone(void)
 {
 	return errno == ENOENT || errno == ENODEV;
@@ -558,9 +558,10 @@ static pthread_mutex_t began_lock = PTHREAD_MUTEX_INITIALIZER;
 static char *began;
 
 /*
- * The cgroup whose children take this process's threads: the one it was in when it
- * first asked. Its first thread may have joined a cluster since, which is a
- * threaded cgroup below; if the process is elsewhere it was moved, and begins anew.
+ * The cgroup whose children take this process's threads: the cgroup that the process
+ * was in when it first asked. Since then, its first thread may have joined a cluster,
+ * which is a threaded cgroup below. If the process is anywhere else, it was moved, and
+ * its cgroup is determined anew.
  */
 static char *threads_base(void)
 {
@@ -663,7 +664,7 @@ API struct cosched *cosched_open(const char *name, unsigned int flags)
 			c->dir = open(c->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 		if (c->dir >= 0 || !create || !gone())
 			break;
-		/* Where even the cgroup that it would be in is gone, it stays gone. */
+		/* Without the cgroup that it would be in, it cannot be made again. */
 		if (threaded && access(base, F_OK))
 			break;
 	}
@@ -798,12 +799,13 @@ API int cosched_get_weights(struct cosched *c, unsigned int *preferred, unsigned
 }
 
 /*
- * The call of the talk. Threads of a cgroup that ask for the same CPUs share a
- * cluster, so that a pool of a thousand threads on 64 CPUs makes 64 at most, and
- * whoever comes second finds the home that it would have written.
+ * The call that the talk proposes. Threads of a cgroup that ask for the same CPUs
+ * share a cluster. So a pool of a thousand threads, each bound to one of 64 CPUs, makes
+ * 64 clusters at most, and the second thread of a cluster finds the home that it would
+ * have written.
  */
 
-/* A name has room for 255 bytes. Where the list has more, its hash has to do: FNV-1a. */
+/* A name has room for 255 bytes. If the list is longer, the name has its FNV-1a hash. */
 static char *soft_path(const char *base, const char *list)
 {
 	uint64_t hash = 0xcbf29ce484222325;
@@ -816,7 +818,7 @@ static char *soft_path(const char *base, const char *list)
 	return print("%s/" SOFT "%016llx", base, (unsigned long long)hash);
 }
 
-/* Has a cluster that may be new the home that its name says. */
+/* Gives a cluster, which may be new, the home that its name says. */
 static int set_soft_home(const char *path, const char *list)
 {
 	char *now = slurp("%s/" FILE_PREFERRED, path);
@@ -843,11 +845,11 @@ static int join_soft(const char *base, const char *list, const char *now, pid_t 
 			err = move_to(path, "cgroup.threads", tid);
 		if (!err)
 			break;
-		/* EXDEV: it was made anew meanwhile, and is not threaded yet. */
+		/* EXDEV: the cluster was made anew meanwhile, and is not threaded yet. */
 		if ((!gone() && errno != EXDEV) || access(base, F_OK))
 			break;
 	}
-	/* It may have been the last one where it was. */
+	/* The thread may have been the last one in its old cluster. */
 	if (!err && is_soft(now) && strcmp(path, now))
 		rmdir(now);
 	release(path);
@@ -903,7 +905,7 @@ out:
 
 API int cosched_setaffinity2(pid_t pid, size_t len, const cpu_set_t *set, int type)
 {
-	/* By its number: in the preloaded object, the function is ours. */
+	/* By number: in the preloaded object, sched_setaffinity() is our own function. */
 	if (type == COSCHED_HARD_AFFINITY)
 		return syscall(SYS_sched_setaffinity, pid, len, set) < 0 ? -1 : 0;
 	if (type != COSCHED_SOFT_AFFINITY)

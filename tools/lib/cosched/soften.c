@@ -2,12 +2,12 @@
 /*
  * Turns a program's hard affinity into a preference: cosched run --soften
  *
- * Preloaded, the calls that set the affinity of a thread put it into a cluster
- * instead, whose home is the CPUs asked for, and those that read it answer what
- * was asked for, as the kernel would. That is read from the cgroup of the thread:
- * so it is the same for a child and for a program that it becomes, as with hard
- * affinity. Where that fails, for want of the controller or of the rights, a call
- * is passed on as it was.
+ * When this object is preloaded, the calls that set the affinity of a thread put the
+ * thread into a cluster instead, whose home is the CPUs that were asked for. The calls
+ * that read the affinity return what was asked for, as the kernel would. They read it
+ * from the cgroup of the thread, so that it is the same in a child and after an exec,
+ * as with hard affinity. If there is no controller, or the user lacks the permissions,
+ * a call is passed on unchanged.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -34,7 +34,7 @@ union cpus {
 
 #define SIZE sizeof(union cpus)
 
-/* What the program set, of the CPUs that the kernel lets a thread use. */
+/* What the program set, restricted to the CPUs that the kernel lets a thread use. */
 static int asked(pid_t tid, union cpus *cpus)
 {
 	union cpus soft;
@@ -63,9 +63,9 @@ static int prefer(pid_t tid, size_t len, const cpu_set_t *set)
 	memcpy(&wanted, set, len);
 	CPU_AND_S(SIZE, &wanted.set, &wanted.set, &allowed.set);
 	/*
-	 * Of none that it may use: a preference would be for nothing. It is for the kernel
-	 * to say that there are none, which is how programs find out; or they are beyond a
-	 * limit that it had from elsewhere.
+	 * The thread may use none of the CPUs, so a preference would be useless. Either they
+	 * do not exist, and the kernel has to say so, as programs find out that way; or they
+	 * are beyond a limit that something else set for the thread.
 	 */
 	if (!CPU_COUNT_S(SIZE, &wanted.set))
 		return cosched_setaffinity2(tid, len, set, COSCHED_HARD_AFFINITY);
@@ -86,7 +86,7 @@ API int sched_getaffinity(pid_t pid, size_t len, cpu_set_t *set)
 {
 	union cpus cpus;
 
-	/* It refuses a set that is too small. */
+	/* The kernel refuses a set that is too small. */
 	if (cosched_getaffinity2(pid, len, set, COSCHED_HARD_AFFINITY) || asked(pid, &cpus))
 		return -1;
 	memcpy(set, &cpus, len < SIZE ? len : SIZE);
@@ -94,8 +94,8 @@ API int sched_getaffinity(pid_t pid, size_t len, cpu_set_t *set)
 }
 
 /*
- * The number of a thread. There is no function for it, but the kernel's numbers
- * of CPU time clocks have it in them: ~tid in the bits above the lowest three.
+ * The TID of a thread. There is no function for it, but the kernel's IDs of CPU time
+ * clocks contain it: ~tid is in the bits above the lowest three.
  */
 static pid_t tid_of(pthread_t thread)
 {
@@ -108,7 +108,7 @@ static pid_t tid_of(pthread_t thread)
 	return ~(clock >> 3);
 }
 
-/* These return an error and leave errno alone. */
+/* These functions return an error and leave errno alone. */
 API int pthread_setaffinity_np(pthread_t thread, size_t len, const cpu_set_t *set)
 {
 	int saved = errno, err;
@@ -128,9 +128,9 @@ API int pthread_getaffinity_np(pthread_t thread, size_t len, cpu_set_t *set)
 }
 
 /*
- * The affinity of a thread to be is in an attribute object, which only the C
- * library can look into. It must not get there, or it would be set: attributes
- * with an affinity are listed here.
+ * The affinity of a thread that is to be created is in an attribute object, which only
+ * the C library can look into. The affinity must not get into that object, or the C
+ * library would set it. Therefore, attributes with an affinity are listed here.
  */
 struct attribute {
 	struct attribute *next;
@@ -141,7 +141,7 @@ struct attribute {
 static pthread_mutex_t attributes_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct attribute *attributes;
 
-/* Gives an attribute object an affinity, or, with NULL, none. */
+/* Gives an attribute object an affinity, or none if @cpus is NULL. */
 static int remember(const pthread_attr_t *attr, const union cpus *cpus)
 {
 	struct attribute **at, *a = NULL, *old;
@@ -210,7 +210,7 @@ API int pthread_attr_getaffinity_np(const pthread_attr_t *attr, size_t len, cpu_
 	return 0;
 }
 
-/* An object that is made anew has nothing of one that was there before. */
+/* A new object does not inherit an affinity from an old one at the same address. */
 API int pthread_attr_init(pthread_attr_t *attr)
 {
 	int (*next)(pthread_attr_t *attr) = dlsym(RTLD_NEXT, "pthread_attr_init");
@@ -258,7 +258,7 @@ static void *begin(void *arg)
 typedef int create_fn(pthread_t *thread, const pthread_attr_t *attr, void *(*routine)(void *arg),
 		      void *arg);
 
-/* Has the C library bind the thread, as prefer() passes on what is beyond a limit. */
+/* Lets the C library bind the thread, just as prefer() passes on what is beyond a limit. */
 static int create_bound(create_fn *next, pthread_t *thread, const pthread_attr_t *attr,
 			void *(*routine)(void *arg), void *arg, const union cpus *cpus)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A pool of threads in two parts. Those that parse share one queue and its data,
- * those that store another: each part is a cluster with a home of its own.
+ * A pool of threads in two parts. The threads that parse share one queue and its data,
+ * the threads that store share another: each part is a cluster with a home of its own.
  *
  *	threadpool [HOME HOME]		default: both "auto", the kernel chooses
  *
@@ -20,7 +20,7 @@ struct part {
 	const char *name, *home;
 	struct cosched *cluster;	/* NULL: without a preference */
 	pthread_mutex_t lock;
-	int jobs;			/* that are left */
+	int jobs;			/* jobs that are left */
 	int joined;			/* threads that are in the cluster */
 };
 
@@ -43,7 +43,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* A preference is no need: what goes wrong is said, and the work goes on. */
+/* The program works without a preference: errors are reported, and the work goes on. */
 static void make_cluster(struct part *part)
 {
 	part->cluster = cosched_open(part->name, COSCHED_CREATE | COSCHED_THREADED);
@@ -52,7 +52,7 @@ static void make_cluster(struct part *part)
 			errno == ENOTSUP ? "the kernel has no cosched" : strerror(errno));
 		return;
 	}
-	/* These share all of their data: wait at home rather than leave. */
+	/* These threads share all of their data: let them wait at home rather than leave. */
 	if (cosched_set_home(part->cluster, part->home) ||
 	    cosched_set_weights(part->cluster, 4, 1000))
 		fprintf(stderr, "threadpool: %s: %s\n", cosched_path(part->cluster),

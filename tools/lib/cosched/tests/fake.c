@@ -102,8 +102,8 @@ static void populate(const char *path)
 }
 
 /*
- * In the place of the C library's: a cgroup has files at once. Here it is made
- * elsewhere and moved, so that no other thread sees it without.
+ * Replaces the C library's mkdir(): a new cgroup has its files at once. Here it is made
+ * elsewhere and then moved, so that no other thread sees it without files.
  */
 int mkdir(const char *path, mode_t mode)
 {
@@ -133,8 +133,8 @@ int mkdir(const char *path, mode_t mode)
 }
 
 /*
- * What is written to a control file replaces nothing: a cgroup made between the two steps that a
- * file takes, to be emptied and to be written, would be one that the controller is not enabled for.
+ * A write to cgroup.subtree_control must not truncate it. An ordinary file is emptied and then
+ * written: a cgroup that is made between these two steps would not have the controller enabled.
  */
 int openat(int dir, const char *path, int flags, ...)
 {
@@ -153,7 +153,7 @@ int openat(int dir, const char *path, int flags, ...)
 	return syscall(SYS_openat, dir, path, flags, mode);
 }
 
-/* The files of a cgroup are no reason not to remove it. */
+/* A cgroup can be removed though it has files. */
 int rmdir(const char *path)
 {
 	static const char * const files[] = {
@@ -164,7 +164,7 @@ int rmdir(const char *path)
 	struct stat st;
 	size_t i;
 
-	/* Of what is written down, it is the threads that keep it. */
+	/* Of its files, only a list of threads that is not empty prevents that. */
 	snprintf(name, sizeof(name), "%s/cgroup.threads", path);
 	if (!stat(name, &st) && st.st_size) {
 		errno = EBUSY;
@@ -210,7 +210,7 @@ void fake_begin(const char *own, enum fake_controller has)
 		   : "cpu\n");
 	fake_write("sys/fs/cgroup/cgroup.subtree_control", "");
 	fake_write("sys/fs/cgroup/cgroup.procs", "");
-	/* The cgroups down to the own one. */
+	/* The cgroups down to the process's own. */
 	snprintf(text, sizeof(text), "%s/sys/fs/cgroup%s/", top, own);
 	for (slash = text + strlen(top) + 15; (slash = strchr(slash, '/')); *slash++ = '/') {
 		*slash = 0;
@@ -237,7 +237,7 @@ void fake_run(const char *name, void (*test)(void))
 
 	if (!pid) {
 		failures = 0;
-		/* What does not end is a failure too, long before anyone minds. */
+		/* A test that does not end is a failure, too. */
 		alarm(60);
 		test();
 		_exit(!!failures);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A program that knows of no preference: it binds its threads, in all the ways that
- * there are, and prints for each what it was told, and what the kernel says.
+ * A program that knows nothing of preferences. It binds its threads in all the ways that
+ * there are, and prints for each thread what the calls return and what the kernel says.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -23,7 +23,7 @@ static cpu_set_t cpus(int first, int last)
 	return set;
 }
 
-/* What follows a word at the begin of a line of a file. */
+/* Prints what follows @word at the beginning of a line of a file. */
 static void print_line(const char *name, const char *file, const char *word)
 {
 	FILE *f = fopen(file, "r");
@@ -83,7 +83,7 @@ int main(int argc, char **argv)
 
 	if (argc > 1) {
 		print(argv[1], 0);
-		/* What it inherits is no limit to what it asks for. */
+		/* The inherited affinity does not limit what the program can ask for. */
 		set = cpus(0, 0);
 		print("child's own", sched_setaffinity(0, sizeof(set), &set));
 		return 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Tests of the library on a made-up tree of cgroups: what it writes where. */
+/* Tests of the library on a made-up tree of cgroups: what the library writes where. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <limits.h>
@@ -38,7 +38,7 @@ static cpu_set_t cpus(int a, int b, int c, int d)
 	return set;
 }
 
-/* A kernel without the controller: nothing is done, and that is said. */
+/* A kernel without the controller: the library does nothing, and returns ENOTSUP. */
 static void test_none(void)
 {
 	cpu_set_t set = cpus(0, -1, -1, -1), had;
@@ -53,14 +53,14 @@ static void test_none(void)
 	      errno == ENODATA);
 	CHECK(!fake_exists(CGROUP "/cosched") && !fake_exists(CGROUP "/svc/app/soft-0"));
 	CHECK(same(fake_text(CGROUP "/cgroup.subtree_control"), ""));
-	/* Hard affinity needs none. */
+	/* Hard affinity needs no controller. */
 	CHECK(!cosched_getaffinity2(0, sizeof(had), &had, COSCHED_HARD_AFFINITY) &&
 	      CPU_COUNT(&had));
 	CHECK(!cosched_setaffinity2(0, sizeof(had), &had, COSCHED_HARD_AFFINITY));
 	fake_end();
 }
 
-/* No cgroup v2 at all, and one that is elsewhere. */
+/* No cgroup v2 is mounted; only the source of another mount is called cgroup2. */
 static void test_not_mounted(void)
 {
 	fake_begin("/svc/app", FAKE_ORDINARY);
@@ -70,7 +70,7 @@ static void test_not_mounted(void)
 	fake_end();
 }
 
-/* What is mounted is a part of the hierarchy, at a place with a blank in its name. */
+/* A part of the hierarchy is mounted, at a path with a blank in it. */
 static void test_mounted_part(void)
 {
 	struct cosched *c;
@@ -81,7 +81,7 @@ static void test_mounted_part(void)
 		   "30 22 0:26 /pod /sys/fs/a\\040b rw shared:1 - cgroup2 cgroup2 rw\n");
 	fake_move("/pod/svc/app");
 	c = cosched_open("till", COSCHED_CREATE | COSCHED_THREADED);
-	/* The tree makes files below CGROUP only. */
+	/* The made-up tree makes files below CGROUP only. */
 	CHECK(!c && errno == EAGAIN);
 	CHECK(same(fake_text("sys/fs/a b/svc/app/cgroup.subtree_control"), "+cosched"));
 	fake_move("/podium/svc/app");
@@ -94,7 +94,7 @@ static void test_mounted_part(void)
 /* A cluster for processes: where it is, what is enabled, and its files. */
 static void test_process(void)
 {
-	/* All that root made here is writable to root: for others, the tree is theirs. */
+	/* Root uses the root of the tree; other users own the tree, and may write to /svc. */
 	const char *base = geteuid() ? CGROUP "/svc/cosched" : CGROUP "/cosched";
 	char shop[PATH_MAX], file[PATH_MAX], home[16];
 	unsigned int p, a;
@@ -142,7 +142,7 @@ static void test_process(void)
 	CHECK(!cosched_set_weights(c, 4, 1000) && same(fake_text(FILE_OF("cosched.weights")),
 						       "4 1000"));
 	CHECK(!cosched_get_weights(c, &p, &a) && p == 4 && a == 1000);
-	/* Not taken for "inherited": the kernel refuses it. */
+	/* One 0 does not mean "inherited": it is left to the kernel to refuse it. */
 	CHECK(!cosched_set_weights(c, 0, 1000) && same(fake_text(FILE_OF("cosched.weights")),
 						       "0 1000"));
 	CHECK(!cosched_set_weights(c, 0, 0) && same(fake_text(FILE_OF("cosched.weights")), ""));
@@ -150,7 +150,7 @@ static void test_process(void)
 	CHECK(!cosched_join(c, 4711) && same(fake_text(FILE_OF("cgroup.procs")), "4711"));
 	CHECK(!cosched_join(c, 0) && same(fake_text(FILE_OF("cgroup.procs")), "0"));
 	CHECK(cosched_join(c, -1) && errno == ESRCH);
-	CHECK(cosched_leave(c, 0) && errno == ESRCH); /* the kernel says that it never came */
+	CHECK(cosched_leave(c, 0) && errno == ESRCH); /* /proc says that it is not there */
 	fake_move(shop + strlen(CGROUP));
 	CHECK(!cosched_leave(c, 0) && same(fake_text(CGROUP "/svc/app/cgroup.procs"), "0"));
 	CHECK(!cosched_remove(c) && !fake_exists(shop));
@@ -177,7 +177,7 @@ static void test_arguments(void)
 	fake_end();
 }
 
-/* Clusters for threads are where the process is, whatever its first thread has joined. */
+/* Clusters for threads are where the process is, no matter what its first thread has joined. */
 static void test_threaded(void)
 {
 	const unsigned int flags = COSCHED_CREATE | COSCHED_THREADED;
@@ -201,7 +201,7 @@ static void test_threaded(void)
 	CHECK(!cosched_leave(till, 0) && same(fake_text(CGROUP "/svc/app/cgroup.threads"), "0"));
 	CHECK(cosched_leave(store, 0) && errno == ESRCH);
 
-	/* Somebody moved the process. */
+	/* Another process moved this one. */
 	fake_move("/svc");
 	other = cosched_open("till", flags);
 	CHECK(other && same(cosched_path(other), fake_path(CGROUP "/svc/till")));
@@ -211,7 +211,7 @@ static void test_threaded(void)
 	fake_end();
 }
 
-/* An implicit controller is enabled nowhere, and found by its files or the command line. */
+/* An implicit controller is enabled nowhere; its files or the command line show it. */
 static void test_implicit(void)
 {
 	struct cosched *c;
@@ -250,13 +250,13 @@ static void test_soft(void)
 	CHECK(!cosched_getaffinity2(0, sizeof(got), &got, COSCHED_SOFT_AFFINITY) &&
 	      CPU_COUNT(&got) == 3 && CPU_ISSET(2, &got));
 
-	/* It is not below the one that it leaves, which was its last thread's. */
+	/* The new cluster is not below the old one, which is removed: this was its last thread. */
 	fake_write(CGROUP "/svc/app/soft-0-2/cgroup.threads", "");
 	CHECK(!SOFT(small));
 	CHECK(same(fake_text(CGROUP "/svc/app/soft-1-2/cosched.cpus_preferred"), "1-2"));
 	CHECK(!fake_exists(CGROUP "/svc/app/soft-0-2"));
 
-	/* One that others are in stays, and has the home of its name again. */
+	/* A cluster with other threads stays, and is given the home of its name again. */
 	fake_move("/svc/app/soft-1-2");
 	set = cpus(4, -1, -1, -1);
 	CHECK(!SOFT(set) && fake_exists(CGROUP "/svc/app/soft-1-2"));
@@ -314,7 +314,7 @@ static void test_soft_long(void)
 	fake_end();
 }
 
-/* Threads that do all of it at the same time. */
+/* Several threads do all of this at the same time. */
 #define RACERS 8
 static pthread_barrier_t barrier;
 

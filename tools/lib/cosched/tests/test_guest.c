@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Tests of the library on the real thing, which has 8 CPUs: in a guest, in a cgroup of
- * its own or a delegated one, in the root of the hierarchy ("root"), as a user to whom
- * nothing is delegated ("denied"), and on a kernel without the controller ("none").
+ * Tests of the library on a real kernel, in a guest with 8 CPUs: in a cgroup of its own or
+ * a delegated one, in the root of the hierarchy ("root"), as a user to whom nothing is
+ * delegated ("denied"), and on a kernel without the controller ("none").
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -119,7 +119,7 @@ static void test_threads(void)
 	CHECK(!cosched_join(till, 0) && in(till, 0));
 	CHECK(cosched_remove(till) && errno == EBUSY);
 
-	/* It is beside the one that this thread is in. */
+	/* This cluster is beside the one that this thread is in. */
 	store = cosched_open("store", THREADED);
 	if (!store) {
 		CHECK(store);
@@ -128,7 +128,7 @@ static void test_threads(void)
 	pthread_barrier_init(&barrier, NULL, 2);
 	CHECK(!pthread_create(&thread, NULL, be_moved, NULL));
 	pthread_barrier_wait(&barrier);
-	CHECK(in(till, tid)); /* as it was started from there */
+	CHECK(in(till, tid)); /* a thread in it started this one */
 	CHECK(!cosched_join(store, tid) && in(store, tid) && in(till, 0));
 	CHECK(cosched_leave(till, tid) && errno == ESRCH);
 	CHECK(!cosched_leave(store, tid) && !in(store, tid) && !in(till, tid));
@@ -177,7 +177,7 @@ static void *flip(void *arg)
 	return arg;
 }
 
-/* Two threads that make the same cluster; and two that come and go by affinity. */
+/* Two threads make the same cluster; and two threads join and leave clusters by affinity. */
 static void test_race(void)
 {
 	pthread_t a, b;
@@ -200,7 +200,7 @@ static void test_race(void)
 	pthread_join(b, NULL);
 }
 
-/* The call of the talk. */
+/* The call that the talk proposes. */
 static void test_soft(void)
 {
 	cpu_set_t set = cpus(4, 5), got, had;
@@ -232,7 +232,7 @@ static void test_process(void)
 	}
 	test_home(shop);
 	CHECK(!cosched_join(shop, 0) && in(shop, getpid()));
-	/* A part of it. */
+	/* A cluster for threads, below the cluster of the process. */
 	till = cosched_open("till", THREADED);
 	CHECK(till && !strncmp(cosched_path(till), cosched_path(shop), strlen(cosched_path(shop))));
 	CHECK(till && !cosched_join(till, 0) && in(till, 0));
@@ -242,7 +242,7 @@ static void test_process(void)
 	cosched_close(shop);
 }
 
-/* One process's threads cannot be where another is. */
+/* A process's threads cannot join a cluster below the cgroup of another process. */
 static void test_elsewhere(void)
 {
 	struct cosched *till = cosched_open("till", THREADED);

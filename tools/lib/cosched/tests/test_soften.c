@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Tests of the preloaded object on a made-up tree of cgroups: what it makes of the
- * calls of a program, and that the kernel hears nothing of them.
+ * Tests of the preloaded object on a made-up tree of cgroups: what it does with the
+ * calls of a program, and that these calls do not reach the kernel.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -42,7 +42,7 @@ static cpu_set_t first(const char *format, char *name)
 	return set;
 }
 
-/* A machine that has all CPUs that the one of the test may have. */
+/* A made-up machine with all CPUs that the machine of the test may have. */
 static void begin(enum fake_controller controller)
 {
 	fake_begin("/svc/app", controller);
@@ -66,7 +66,7 @@ static void test_process(void)
 	CHECK(equal(real(), all));
 	CHECK(fake_exists(cluster) && !strcmp(fake_text(cluster), "0"));
 
-	/* What was set is read, once the kernel says where the thread is. */
+	/* What was set can be read as soon as /proc says where the thread is. */
 	CHECK(!sched_getaffinity(0, sizeof(got), &got) && equal(got, all));
 	snprintf(own, sizeof(own), "/svc/app/soft-%s", strstr(cluster, "soft-") + 5);
 	*strrchr(own, '/') = 0;
@@ -77,7 +77,7 @@ static void test_process(void)
 	CHECK(!pthread_getaffinity_np(pthread_self(), sizeof(got), &got) && equal(got, one));
 	CHECK(sched_getaffinity(0, 1, &got) && errno == EINVAL);
 
-	/* As the kernel answers. */
+	/* The same results as from the kernel. */
 	CPU_ZERO(&got);
 	CHECK(sched_setaffinity(0, sizeof(got), &got) && errno == EINVAL);
 	CPU_SET(1023, &got);
@@ -126,7 +126,7 @@ static void *read_real(void *arg)
 	return arg;
 }
 
-/* Attributes: the thread has joined before its first step, and an object has no memory. */
+/* Attributes: a thread has joined before its routine runs; a new object has no affinity. */
 static void test_attributes(void)
 {
 	char cluster[PATH_MAX];
@@ -149,7 +149,7 @@ static void test_attributes(void)
 	CHECK(!pthread_attr_setaffinity_np(&attr, sizeof(got), &got));
 	CHECK(pthread_create(&thread, &attr, read_real, &got) == EINVAL);
 
-	/* In the same place, though the old one was not destroyed. */
+	/* A new object at the same address, though the old one was not destroyed. */
 	CHECK(!pthread_attr_init(&attr));
 	CHECK(!pthread_attr_getaffinity_np(&attr, sizeof(got), &got) && !equal(got, one));
 	CHECK(!pthread_create(&thread, &attr, read_real, &got));
@@ -174,7 +174,7 @@ static void test_none(void)
 	CHECK(!sched_setaffinity(0, sizeof(one), &one) && equal(real(), one));
 	CHECK(!sched_getaffinity(0, sizeof(got), &got) && equal(got, one));
 
-	/* What was passed on is no limit to what is asked for next, as a thread's either. */
+	/* What was passed on does not limit what is asked for next, not for a thread either. */
 	if (CPU_COUNT(&all) > 1) {
 		CPU_XOR(&one, &one, &all);
 		CHECK(!pthread_attr_init(&attr));
