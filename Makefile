@@ -1,19 +1,19 @@
-# What there is to do here. `make help` lists it.
+# The targets of this project. `make help` lists them.
 
 SHELL := /bin/bash
 GO ?= go
 # Kernels, sources and compiler results are kept outside the clone.
 export COSCHED_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/cosched
-# Where setup puts a Go if the system's is too old.
+# setup puts a Go there if the system's is too old.
 export PATH := $(COSCHED_CACHE)/go/bin:$(PATH)
 export COSCHED_ROOT := $(CURDIR)
-# A Go older than go.mod asks for fetches the right one.
+# A Go that is older than go.mod asks for fetches the right one.
 export GOTOOLCHAIN ?= auto
 COSLAB := bin/coslab
-# Where the C library is installed, and bin/cosched looks for what it preloads.
+# The C library is installed there, and bin/cosched looks there for the object that it preloads.
 prefix ?= /usr/local
 libdir ?= $(prefix)/lib
-# Linux version that kernels are built of
+# The Linux version that kernels are built from
 BASE ?= $(or $(COSCHED_BASE),6.12)
 export COSCHED_BASE := $(BASE)
 VARIANT ?= test
@@ -34,18 +34,18 @@ coslab: ## build the developers' command, bin/coslab
 	@cd tools/cosched && $(GO) build -o ../../bin/ ./cmd/coslab
 
 .PHONY: cosched
-cosched: ## build bin/cosched, the users' command, bin/coschedd for systemd and bin/cosched-nri for Kubernetes: static files
+cosched: ## build bin/cosched, the users' command, bin/coschedd for systemd and bin/cosched-nri for Kubernetes, all static
 	@tools/setup.sh
 	@cd tools/cosched && CGO_ENABLED=0 $(GO) build -trimpath -o ../../bin/ \
 		-ldflags='-s -w -X cosched.io/cosched/internal/command.softenDir=$(libdir)/cosched' ./cmd/cosched ./cmd/coschedd ./cmd/cosched-nri
 
 .PHONY: man
-man: ## write the manual pages of these to out/man
+man: ## write the manual pages of these programs to out/man
 	@tools/setup.sh
 	@cd tools/cosched && SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null) $(GO) run ./internal/command/man ../../out/man
 
 .PHONY: lib
-lib: ## build the C library, and what cosched run --soften preloads, in lib/cosched
+lib: ## build the C library, and the object that cosched run --soften preloads, in lib/cosched
 	@tools/setup.sh
 	@$(MAKE) --no-print-directory -C tools/lib/cosched O=$(CURDIR)/lib/cosched
 
@@ -54,7 +54,7 @@ install-lib: ## install the C library; DESTDIR, prefix, libdir and others as usu
 	@$(MAKE) --no-print-directory -C tools/lib/cosched O=$(CURDIR)/lib/cosched install
 
 .PHONY: install
-install: cosched man ## install these with manual pages, completions, unit file and libvirt's hook; DESTDIR, prefix as usual
+install: cosched man ## install these programs with manual pages, completions, unit file and libvirt's hook; DESTDIR, prefix as usual
 	@install -D -t $(DESTDIR)$(prefix)/bin bin/cosched
 	@install -D -t $(DESTDIR)$(prefix)/sbin bin/coschedd bin/cosched-nri
 	@install -D -m 644 -t $(DESTDIR)$(prefix)/share/man/man1 out/man/cosched*.1
@@ -88,7 +88,7 @@ demo: coslab ## watch clusters keep their home on 16 CPUs
 	@$(COSLAB) demo
 
 .PHONY: fuzz
-fuzz: coslab ## feed each parser what it does not expect, FOR=20s each; RUN=REGEXP for some
+fuzz: coslab ## feed each parser unexpected input, FOR=20s each; RUN=REGEXP selects some
 	@$(COSLAB) fuzz --for $(or $(FOR),20s) $(if $(RUN),--run '$(RUN)')
 
 .PHONY: detect-cost
@@ -105,7 +105,7 @@ bench: coslab ## the same with the standard suite, or SUITE=NAME; results in out
 	@$(COSLAB) bench --suite $(SUITE) --out out/bench/$(SUITE)
 
 .PHONY: bench-all
-bench-all: coslab ## the same with every suite: hours
+bench-all: coslab ## the same with every suite, which takes hours
 	@for suite in $(SUITES); do $(COSLAB) bench --suite $$suite --out out/bench/$$suite || exit; done
 
 .PHONY: lint
@@ -117,7 +117,7 @@ matrix: coslab ## compile kernel/sched and kernel/cgroup in many configurations
 	@$(COSLAB) matrix
 
 .PHONY: test-long
-test-long: coslab ## all of test, placement with five seeds, automatic homes for longer, and races of real parallelism
+test-long: coslab ## all of test, and placement with five seeds, automatic homes for longer, and races on CPUs that run in parallel
 	@tools/setup.sh --long
 	@COSCHED_LONG=1 $(COSLAB) test $(if $(RUN),--run '$(RUN)')
 
@@ -127,10 +127,10 @@ test-integration: coslab ## tests with real systemd, libcgroup and container run
 	@$(COSLAB) test --integration $(if $(RUN),--run '$(RUN)')
 
 .PHONY: containers-table
-containers-table: coslab ## write into the documentation what works with which container runtime
+containers-table: coslab ## update the table of what works with which container runtime in the documentation
 	@tools/setup.sh --integration
 	@COSCHED_TABLE=1 $(COSLAB) test --integration --run Containers
 
 .PHONY: test
-test: coslab ## everything above and the tests, in guests too; RUN=REGEXP for some
+test: coslab ## run every check and test: lint, matrix, Go tests, guests; RUN=REGEXP selects some
 	@$(COSLAB) test $(if $(RUN),--run '$(RUN)')

@@ -1,17 +1,17 @@
 #!/bin/bash
-# Installs what building and testing need: Debian 12, 13 and Ubuntu.
+# Installs what building and testing need, on Debian 12, Debian 13 and Ubuntu.
 #
 #   tools/setup.sh           install what is missing; needs root or sudo
 #   tools/setup.sh --check   only say what is missing; fails if anything is
 #   tools/setup.sh --integration
 #                            also what make test-integration needs
-#   tools/setup.sh --long    also what make test-long needs: a JDK and PostgreSQL, without a server that runs
+#   tools/setup.sh --long    also what make test-long needs: a JDK and PostgreSQL, without a running server
 set -euo pipefail
 
 # The Go release that the modules ask for; an older Go from 1.21 on fetches it itself.
 go_oldest=21
 
-# command, or file where there is no command, and the package that has it
+# A command, or a file if there is no command, and the package that has it.
 needs=(
 	"gcc gcc" "as binutils" "/usr/include/stdio.h libc6-dev" "make make" "flex flex" "bison bison" "bc bc" "perl perl"
 	"python3 python3" "rsync rsync" "xz xz-utils" "patch patch" "cpio cpio"
@@ -20,18 +20,18 @@ needs=(
 	"/bin/busybox busybox-static" "tmux tmux" "dbus-daemon dbus-daemon"
 	"/usr/include/libelf.h libelf-dev" "/usr/include/openssl/ssl.h libssl-dev"
 	"/usr/include/sys/capability.h libcap-dev"
-	# QEMU with parallel virtual time
+	# To build QEMU with parallel virtual time
 	"ninja ninja-build" "dpkg-source dpkg-dev" "pkg-config pkg-config" "/usr/include/glib-2.0/glib.h libglib2.0-dev"
 	"/usr/include/libfdt.h libfdt-dev" "/usr/include/zlib.h zlib1g-dev" "/usr/share/seabios/bios-256k.bin seabios"
 	"/usr/share/qemu/linuxboot_dma.bin qemu-system-data"
 )
 
-# The kernel's type information, and images of Debian.
+# For the kernel's type information, and for images of Debian.
 integration=(
 	"pahole dwarves" "mmdebstrap mmdebstrap" "/sbin/mke2fs e2fsprogs"
 	"/usr/share/keyrings/debian-archive-keyring.gpg debian-archive-keyring"
 )
-# Programs whose threads and processes cosched detect finds groups of.
+# Programs among whose threads and processes cosched detect finds groups.
 long=("javac default-jdk-headless" "pg_ctlcluster postgresql")
 case ${1:-} in
 --integration) needs+=("${integration[@]}") ;;
@@ -53,11 +53,11 @@ done
 if [ -z "${COSCHED_LINUX_SOURCE:-}" ] && ! have /usr/src/linux-source-6.12.tar.xz; then
 	missing+=(linux-source-6.12)
 fi
-# QEMU's configure makes an environment of its own for meson.
+# QEMU's configure makes a Python environment of its own for meson.
 if ! have /usr/bin/python3 || ! /usr/bin/python3 -c 'import ensurepip, venv' 2>/dev/null; then
 	missing+=(python3-venv)
 fi
-# busybox of the package `busybox` needs shared libraries that a guest has not.
+# The busybox of the package `busybox` needs shared libraries that a guest does not have.
 if have /bin/busybox && have dpkg-query && ! dpkg-query -W busybox-static >/dev/null 2>&1; then
 	missing+=(busybox-static)
 fi
@@ -65,8 +65,8 @@ fi
 # go_minor prints the N of Go 1.N, or nothing.
 go_minor() { go env GOVERSION 2>/dev/null | sed -n 's/^go1\.\([0-9]*\).*/\1/p'; }
 
-# fetch_go lets a Go that is too old to fetch a newer one by itself, such as Debian
-# 12's, do so all the same: toolchains are modules. It goes into the cache, where the
+# fetch_go fetches a newer Go with a Go that is too old to do so by itself, such as
+# Debian 12's: toolchains are modules. The new Go goes into the cache, where the
 # Makefile finds it.
 fetch_go() {
 	local version dir cache=${COSCHED_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/cosched}
@@ -81,7 +81,7 @@ fetch_go() {
 	fi
 	rm -rf "$cache/go.new" "$cache/go"
 	cp -r "$dir" "$cache/go.new"
-	# What the go command does with a toolchain that it fetches for itself: a module has
+	# The go command does the same with a toolchain that it fetches for itself: a module has
 	# no executables, and no go.mod below its own.
 	chmod -R u+w "$cache/go.new"
 	chmod +x "$cache"/go.new/bin/* "$cache"/go.new/pkg/tool/*/*
@@ -128,7 +128,8 @@ for package in "${missing[@]}"; do
 		exit 1
 	fi
 done
-# The package makes a database and starts its server, unless told otherwise. A test makes its own.
+# Unless told otherwise, the package makes a database and starts its server. A test makes its own
+# database.
 if [[ " ${missing[*]} " == *" postgresql "* ]] && ! [ -e /etc/postgresql-common/createcluster.conf ]; then
 	"${root[@]}" mkdir -p /etc/postgresql-common
 	"${root[@]}" tee /etc/postgresql-common/createcluster.conf >/dev/null <<<"create_main_cluster = false"
