@@ -1,6 +1,6 @@
 # shellcheck shell=sh
-# Builds the crun of /tree, for a guest that has Debian's crun beside it: podman takes a
-# runtime by its path. This crun links to the libraries that Debian's links to.
+# Builds the crun of /tree, for a guest which has Debian's beside it: podman takes a runtime
+# by its path. crun links to what Debian's links to.
 set -eu
 cd /tree
 ./configure CC="ccache gcc"

@@ -1,8 +1,8 @@
 # shellcheck shell=sh
 # Builds in /build what contrib/systemd changes of /tree, for a guest of Debian.
 #
-# The two libraries that the programs share have names of their own, so that all of Debian's
-# other programs keep theirs. What the patches do not change and a guest can do without is
+# Both libraries that the programs share have a name of their own, so that all of Debian's
+# other programs keep theirs. What the patches do not touch and a guest does without is
 # left out.
 set -eu
 tag=${VERSION%%-*}-cosched
@@ -27,6 +27,6 @@ put lib/systemd systemd systemd-executor
 put bin systemctl systemd-run systemd-analyze
 put $private "src/core/libsystemd-core-$tag.so" "src/shared/libsystemd-shared-$tag.so"
 put lib/systemd/tests/unit-tests test-cgroup-mask test-cgroup-setup
-# The files that test-cgroup-mask loads.
+# What test-cgroup-mask loads.
 mkdir -p /out/usr/lib/systemd/tests/testdata/units
 find /tree/test/units -maxdepth 1 -type f ! -name 'TEST-*' -exec cp -t /out/usr/lib/systemd/tests/testdata/units {} +

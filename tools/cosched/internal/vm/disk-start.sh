@@ -1,8 +1,8 @@
 #!/bin/sh
-# The service of a guest that lives on a disk: runs /coslab/run, passes its output and exit
+# The service of a guest that lives on a disk: runs /coslab/run, hands its output and exit
 # status to the host, and powers off.
 
-# The host gives the ports names; the kernel gives them numbers.
+# The host names its ports; the kernel numbers them.
 port() {
 	for name in /sys/class/virtio-ports/*/name; do
 		if [ "$(cat "$name")" = "$1" ]; then
@@ -17,6 +17,5 @@ status=$(port coslab.status)
 
 sh /coslab/run </dev/null >"$out" 2>"$err"
 echo $? >"$status"
-# --force twice powers off at once: nothing on this disk is kept, so nothing needs to be
-# stopped first.
+# Twice: nothing on this disk is kept, so nothing needs to be stopped.
 systemctl poweroff --force --force

@@ -18,7 +18,7 @@ ln -s /proc/self/fd /dev/fd 2>/dev/null
 ifconfig lo 127.0.0.1 up
 chmod 1777 /var/tmp
 
-# The host gives the ports names; the kernel gives them numbers.
+# The host names its ports; the kernel numbers them.
 port() {
 	for name in /sys/class/virtio-ports/*/name; do
 		if [ "$(cat "$name")" = "$1" ]; then
