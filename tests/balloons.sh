@@ -47,7 +47,7 @@ place one
 place three
 
 policy '{default: x, classes: {x: {cpusPreferred: llc:1}}}'
-within 'grep -q "this policy holds now" /tmp/nri.log'
+within 'grep -q "this policy is now in force" /tmp/nri.log'
 echo "with another policy of cosched"
 place one
 place three

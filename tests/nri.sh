@@ -41,7 +41,7 @@ within 'grep -q . "$late"'
 echo "with the plugin again: $(cat "$late"), before: $(cat "$before")"
 policy '{default: x, classes: {x: {cpusPreferred: llc:0}}}'
 # shellcheck disable=SC2016
-within 'grep -q "this policy holds now" /tmp/nri.log && [ "$(cat "$late")" != auto ]'
+within 'grep -q "this policy is now in force" /tmp/nri.log && [ "$(cat "$late")" != auto ]'
 echo "with another policy: $(cat "$late")"
 
 pod refused runc-systemd '"cosched.io/cpus-preferred": "llc:9"' main ""
@@ -62,7 +62,7 @@ echo "a cluster: $(cat /out/one-main) $(cat /out/two-main)"
 
 policy 'onError: fail'
 # shellcheck disable=SC2016
-within '[ "$(grep -c "this policy holds now" /tmp/nri.log)" = 2 ]'
+within '[ "$(grep -c "this policy is now in force" /tmp/nri.log)" = 2 ]'
 if pod not runc-systemd '"cosched.io/cpus-preferred": "llc:9"' main "" 2>/tmp/not; then
 	echo "not without: runs"
 elif grep -q "no llc 9" /tmp/not; then

@@ -34,7 +34,7 @@ func TestParseCPUs(t *testing.T) {
 	}
 }
 
-// As bitmap_parselist() takes them on a machine of 12 CPUs.
+// The expected results are those of bitmap_parselist() on a machine with 12 CPUs.
 func TestCheckKernelCPUs(t *testing.T) {
 	for _, in := range []string{"3", "0-3,8", "1,,2", ",1,", "all", "N", "8-N", "all:1/2", "0-11:2/4", "0-N:0/4,5", "0-3:1/100", "all,N,all:1/1"} {
 		if err := checkKernelCPUs(in, 11); err != nil {
@@ -179,7 +179,7 @@ func TestParseStatErrors(t *testing.T) {
 	}
 }
 
-// A cgroup that was made again may have more of most counters already.
+// After a cgroup was removed and made again, most of its counters may already be larger than before.
 func TestStatSince(t *testing.T) {
 	now := Stat{12, 12, 12, 12, 12, 12, 12, 12, 12, 12}
 	for _, f := range StatFields {

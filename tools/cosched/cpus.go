@@ -38,8 +38,8 @@ func ParseCPUs(s string) (CPUs, error) {
 				return nil, fmt.Errorf("CPU list %q: range %q runs backwards", s, part)
 			}
 		}
-		// Ranges that repeat themselves would otherwise grow the slice
-		// with the length of the text times maxCPU.
+		// Without this, repeated ranges would grow the slice to the length
+		// of the text times maxCPU.
 		if len(set)+hi-lo > 2*maxCPU {
 			set = set.normal()
 		}
@@ -61,9 +61,9 @@ func parseCPU(s string, last int) (int, error) {
 	return int(n), nil
 }
 
-// checkKernelCPUs says what keeps the kernel from taking a text for a CPU list. Beside what
-// it prints it takes all, N for the last CPU, 0-15:2/4 for the first two of each four, and
-// commas that separate nothing: see bitmap_parselist() in lib/bitmap-str.c.
+// checkKernelCPUs returns an error if the kernel would not accept a text as a CPU list. Besides
+// the form that it prints, the kernel accepts all, N for the last CPU, 0-15:2/4 for the first two
+// of each four, and commas that separate nothing: see bitmap_parselist() in lib/bitmap-str.c.
 func checkKernelCPUs(s string, last int) error {
 	number := func(text string, limit int) (int, error) {
 		if text == "N" {
@@ -138,7 +138,7 @@ func (c CPUs) String() string {
 // MarshalText gives the list in the kernel's form, for JSON.
 func (c CPUs) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// UnmarshalText reads it.
+// UnmarshalText reads a list in the kernel's form.
 func (c *CPUs) UnmarshalText(text []byte) (err error) {
 	*c, err = ParseCPUs(string(text))
 	return err

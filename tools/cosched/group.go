@@ -1,14 +1,14 @@
-// Package cosched makes clusters of threads and gives them a home: it reads and writes
-// the files of the cosched cgroup controller, and the cache topology that a home is
+// Package cosched makes clusters of threads and gives them a home. It reads and writes
+// the files of the cosched cgroup controller, and reads the cache topology that a home is
 // chosen from.
 //
-// [ThisHost] is where to begin. A program that puts a thread of its own into a cluster
+// Start with [ThisHost]. A program that puts a thread of its own into a cluster
 // calls [runtime.LockOSThread] first and gives MoveThread the number from
 // unix.Gettid. An error that is [errors.ErrUnsupported] says that the kernel has no
-// controller, and nothing was done. Other errors are a [*Problem].
+// controller and that nothing was done. Other errors are a [*Problem].
 //
-// The meaning of each file is in Documentation/admin-guide/cgroup-v2-cosched.rst; the
-// same for C is tools/lib/cosched.
+// Documentation/admin-guide/cgroup-v2-cosched.rst describes each file. The library for
+// C is tools/lib/cosched.
 package cosched
 
 import (
@@ -30,7 +30,7 @@ const (
 	FileLoad      = "cosched.load"
 )
 
-// Group is a cgroup, by its directory.
+// Group is a cgroup, given by its directory.
 type Group string
 
 // Path gives the path of one of the cgroup's files.
@@ -42,30 +42,30 @@ func (g Group) Enabled() bool {
 	return err == nil
 }
 
-// EnableChildren gives the cgroup's children the files of a controller.
+// EnableChildren enables a controller for the cgroup's children, so that they have its files.
 func (g Group) EnableChildren(controller string) error {
 	return g.Write("cgroup.subtree_control", "+"+controller)
 }
 
-// Preferred gives the CPUs that were asked for; none where nothing was.
+// Preferred gives the CPUs that were asked for; none if nothing was asked for.
 func (g Group) Preferred() (CPUs, error) { return g.readCPUs(FilePreferred) }
 
-// SetPreferred asks for a home. An empty set takes the wish back, so that the
+// SetPreferred asks for a home. An empty set removes the preference, so that the
 // cgroup inherits its parent's home again.
 func (g Group) SetPreferred(cpus CPUs) error { return g.Write(FilePreferred, cpus.String()) }
 
-// Effective gives the home that is in force now; none where the cgroup has no
-// preference, own or inherited.
+// Effective gives the home that is in force now; none if the cgroup has no
+// preference, neither its own nor an inherited one.
 func (g Group) Effective() (CPUs, error) { return g.readCPUs(FileEffective) }
 
-// Weights are what load costs in the one comparison that lets a thread leave
-// its home for a domain D: Preferred x load(home) > Allowed x load(D).
+// Weights are the costs of load in the comparison that decides whether a thread
+// may leave its home for a domain D: Preferred x load(home) > Allowed x load(D).
 type Weights struct {
 	Preferred int // 1..10000, cost of load at home
 	Allowed   int // 1..10000, cost of load elsewhere
 }
 
-// DefaultWeights are in force where no cgroup on the way to the root set any.
+// DefaultWeights are in force if no cgroup on the path to the root has set any.
 var DefaultWeights = Weights{100, 150}
 
 func (w Weights) String() string { return fmt.Sprintf("%d %d", w.Preferred, w.Allowed) }
@@ -87,7 +87,7 @@ func ParseWeights(s string) (Weights, error) {
 	return Weights{v[0], v[1]}, nil
 }
 
-// Weights gives the weights in force, own or inherited.
+// Weights gives the weights in force, the cgroup's own or inherited ones.
 func (g Group) Weights() (Weights, error) {
 	s, err := g.read(FileWeights)
 	if err != nil {
@@ -133,10 +133,10 @@ func (g Group) Load() (Load, error) {
 }
 
 // Write writes one value and a newline to one of the cgroup's files in a single
-// write, as the kernel takes or refuses a value whole.
+// write, as the kernel accepts or refuses each write as a whole.
 func (g Group) Write(file, value string) error {
-	// Not os.WriteFile: a file that the kernel did not make must not be
-	// created, where the directory is not a cgroup.
+	// Not os.WriteFile: it would create the file if the directory is not a
+	// cgroup. Only the kernel makes these files.
 	f, err := os.OpenFile(g.Path(file), os.O_WRONLY, 0)
 	if err != nil {
 		return err
@@ -168,8 +168,8 @@ func (g Group) readCPUs(file string) (CPUs, error) {
 	return cpus, nil
 }
 
-// errno takes the bare error number out of a path error, whose text would
-// repeat the path that the caller names.
+// errno extracts the bare error number from a path error, whose text would
+// repeat the path that the caller's message already names.
 func errno(err error) error {
 	if pe, ok := err.(*os.PathError); ok {
 		if e, ok := pe.Err.(syscall.Errno); ok {

@@ -22,17 +22,17 @@ const (
 	fileType        = "cgroup.type"
 )
 
-// baseName is the cgroup that clusters are made in.
+// baseName is the name of the cgroup that clusters are made in.
 const baseName = "cosched"
 
-// Host is the machine: where its file systems are mounted, and who asks.
+// Host is the machine: where its file systems are mounted, and the rights of the user.
 type Host struct {
 	Cgroup string // cgroup v2
 	Sys    string
 	Proc   string
 	Etc    string // files of the administrator
 	Run    string // files until the next boot
-	Syslog string // socket of the system's log, none if empty
+	Syslog string // socket of the system log, none if empty
 	Root   bool
 	// Writable reports whether the user may write to a file or directory.
 	Writable func(path string) bool
@@ -54,18 +54,18 @@ func ThisHost() Host {
 	}
 }
 
-// HasController reports, as an error, that the kernel lacks the controller; it is
-// errors.ErrUnsupported.
+// HasController returns an error, which is errors.ErrUnsupported, if the kernel lacks the
+// controller.
 func (h Host) HasController() error {
 	root := Group(h.Cgroup)
 	text, err := root.read(fileControllers)
 	if err != nil {
-		return problem(ExitUnavailable, errors.Join(errors.ErrUnsupported, err), "%v: no cgroup v2 is mounted there: mount -t cgroup2 cgroup2 %s", err, h.Cgroup)
+		return problem(ExitUnavailable, errors.Join(errors.ErrUnsupported, err), "%v: cgroup v2 is not mounted there: mount -t cgroup2 cgroup2 %s", err, h.Cgroup)
 	}
 	if slices.Contains(strings.Fields(text), Controller) || root.Enabled() {
 		return nil
 	}
-	// An implicit controller is not listed; its files are in all cgroups but the root.
+	// An implicit controller is not listed. Its files are in all cgroups except the root.
 	cmdline, _ := os.ReadFile(filepath.Join(h.Proc, "cmdline"))
 	for _, word := range strings.Fields(string(cmdline)) {
 		if word == "cgroup_disable="+Controller {
@@ -80,8 +80,9 @@ func (h Host) HasController() error {
 		root.Path(fileControllers), strings.TrimSpace(text))
 }
 
-// Base is the cgroup that clusters are in which are given by a name: cosched, in the
-// root for root, else in the highest cgroup above the caller that it may write to.
+// Base is the cgroup of the clusters that are given by a name. It is called cosched. For root it
+// is in the root cgroup, for other users in the highest ancestor of the caller's cgroup, or that
+// cgroup itself, that the user may write to.
 func (h Host) Base() (Group, error) {
 	if h.Root {
 		return Group(filepath.Join(h.Cgroup, baseName)), nil
@@ -96,28 +97,28 @@ func (h Host) Base() (Group, error) {
 		}
 	}
 	return "", problem(ExitNoPerm, nil, "%s: permission denied, here and above: no cgroup is delegated to you: "+
-		"be root, or begin with systemd-run --user --scope", own.Path(fileProcs))
+		"be root, or run this under systemd-run --user --scope", own.Path(fileProcs))
 }
 
-// Find gives the cgroup of a name: a path below the mount point, or a cluster of
-// the base.
+// Find gives the cgroup of a name, which is a path below the mount point or the name of a
+// cluster in the base.
 func (h Host) Find(name string) (Group, error) {
 	if filepath.IsAbs(name) {
 		path := filepath.Clean(name)
 		if path != h.Cgroup && !strings.HasPrefix(path, h.Cgroup+"/") {
-			return "", problem(ExitUsage, nil, "%s is not below %s: a cluster is a name, or a path there", name, h.Cgroup)
+			return "", problem(ExitUsage, nil, "%s is not below %s: give a name, or a path there", name, h.Cgroup)
 		}
 		return Group(path), nil
 	}
 	if !filepath.IsLocal(name) || filepath.Clean(name) == "." || strings.Contains(name, "\n") {
-		return "", problem(ExitUsage, nil, "%q is no name of a cluster: it is NAME, NAME/NAME, or a path below %s", name, h.Cgroup)
+		return "", problem(ExitUsage, nil, "%q is not the name of a cluster: give NAME, NAME/NAME, or a path below %s", name, h.Cgroup)
 	}
 	base, err := h.Base()
 	return base.child(name), err
 }
 
-// Existing is Find for a cgroup that is there and has the controller's files, which
-// it may give it.
+// Existing is Find for a cgroup that exists and has the controller's files. With enable, it
+// enables the controller for the cgroup if necessary.
 func (h Host) Existing(name string, enable bool) (Group, error) {
 	g, err := h.Find(name)
 	if err != nil {
@@ -127,7 +128,7 @@ func (h Host) Existing(name string, enable bool) (Group, error) {
 		return "", err
 	}
 	if g == Group(h.Cgroup) {
-		return "", problem(ExitUsage, nil, "%s is the root, which is no cluster: name one below it", g)
+		return "", problem(ExitUsage, nil, "%s is the root, which is not a cluster: name a cgroup below it", g)
 	}
 	if !g.exists() {
 		return "", problem(ExitNoInput, fs.ErrNotExist, "%s: no such cgroup: cosched ls lists clusters, cosched create makes one", g)
@@ -143,7 +144,7 @@ func (h Host) Existing(name string, enable bool) (Group, error) {
 	return g, nil
 }
 
-// Name is how a cgroup is shown: relative to the base where it is below it.
+// Name is how a cgroup is shown: relative to the base if it is below the base.
 func (h Host) Name(g Group) string {
 	base, err := h.Base()
 	if err != nil {
@@ -152,7 +153,7 @@ func (h Host) Name(g Group) string {
 	return g.NameIn(base)
 }
 
-// NameIn is Name with a base that is known.
+// NameIn is Name for a base that the caller already knows.
 func (g Group) NameIn(base Group) string {
 	if name, ok := strings.CutPrefix(string(g), string(base)+"/"); ok {
 		return name
@@ -160,9 +161,10 @@ func (g Group) NameIn(base Group) string {
 	return string(g)
 }
 
-// Create makes a cgroup with the controller's files, and those above it that are not
-// there: these are what it made, from above, for Undo. Threaded is for threads of processes
-// in its parent; a cgroup that could hold nothing else becomes threaded by itself.
+// Create makes a cgroup with the controller's files, and the cgroups above it that do not exist.
+// It returns all cgroups that it made, from the top down, for Undo. A threaded cgroup is for
+// threads of processes in its parent. A cgroup that could be nothing else (domain invalid) is made
+// threaded even if that was not asked for.
 func (h Host) Create(g Group, threaded bool) (made []Group, err error) {
 	if err := h.HasController(); err != nil {
 		return nil, err
@@ -180,8 +182,8 @@ func (h Host) Create(g Group, threaded bool) (made []Group, err error) {
 	return made, nil
 }
 
-// Ensure is Existing for a cgroup that it makes, as Create does, if it is not there. Of
-// those who do so at the same time, one made it.
+// Ensure is Existing, but makes the cgroup, as Create does, if it does not exist. If several
+// callers do so at the same time, only one of them has made it.
 func (h Host) Ensure(name string, threaded bool) (g Group, made []Group, err error) {
 	if g, err = h.Existing(name, true); !errors.Is(err, fs.ErrNotExist) {
 		return g, nil, err
@@ -195,8 +197,8 @@ func (h Host) Ensure(name string, threaded bool) (g Group, made []Group, err err
 	return g, made, err
 }
 
-// Undo removes what Create made, for who has failed with an error since. That is returned,
-// and says what is left if something cannot be removed.
+// Undo removes what Create made, for a caller that has failed with err since. It returns err, and
+// adds to it what is left if a cgroup cannot be removed.
 func (h Host) Undo(made []Group, err error) error {
 	for _, g := range slices.Backward(made) {
 		left := h.Remove(g, false)
@@ -217,7 +219,7 @@ func alreadyThere(g Group) error {
 	return problem(ExitCantCreate, fs.ErrExist, "%s is there already: cosched set changes it", g)
 }
 
-// create gives what it made even if it fails.
+// create returns what it made even if it fails.
 func (h Host) create(g Group, threaded bool) (made []Group, err error) {
 	if parent := h.parent(g); !parent.exists() {
 		if made, err = h.create(parent, false); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -231,7 +233,8 @@ func (h Host) create(g Group, threaded bool) (made []Group, err error) {
 	case errors.Is(err, fs.ErrPermission):
 		return made, problem(ExitNoPerm, err, "%v: be root, or use a cgroup that was delegated to you", err)
 	case errors.Is(err, fs.ErrExist):
-		// Made by someone else meanwhile, who may be about to use it and needs those above it.
+		// Another process made it meanwhile. It may be about to use the cgroup, and then needs the
+		// cgroups above it as well: so none of these are to be removed.
 		return nil, alreadyThere(g)
 	case errors.Is(err, unix.EAGAIN):
 		return made, problem(ExitUnavailable, err, "%v: raise cgroup.max.descendants or cgroup.max.depth above it", err)
@@ -250,7 +253,7 @@ func (h Host) create(g Group, threaded bool) (made []Group, err error) {
 	return made, nil
 }
 
-// enable gives a cgroup, which may not be there yet, the controller's files.
+// enable enables the controller for a cgroup, which may not exist yet.
 func (h Host) enable(g Group) error {
 	if g.Enabled() || h.parent(g).passesOn() {
 		return nil
@@ -279,11 +282,11 @@ func (h Host) makeThreaded(g Group) error {
 	if errors.Is(err, fs.ErrPermission) {
 		status = ExitNoPerm
 	}
-	return problem(status, err, "%v: a threaded cgroup is without processes and children, in a cluster that has no other children with processes", err)
+	return problem(status, err, "%v: to become threaded, a cgroup must have no processes and no children, and its cluster no other children with processes", err)
 }
 
-// SetHome asks for a home. Unless forced, it refuses one of which no CPU can be used
-// now. It returns what is less than was asked for, if anything.
+// SetHome asks for a home. Unless force is set, it refuses a home of which no CPU can be used now.
+// The note says which part of the home cannot be used, if any.
 func (h Host) SetHome(g Group, home Home, force bool) (note string, err error) {
 	var notes []string
 	for _, limit := range h.limits(g) {
@@ -306,14 +309,14 @@ func (h Host) SetHome(g Group, home Home, force bool) (note string, err error) {
 	return note, h.writeProblem(g, FilePreferred, home.Value, g.Write(FilePreferred, home.Value))
 }
 
-// limit is a file with the CPUs that a home should be of. Without a remedy, one that
-// has none of them is still worth asking for.
+// limit is a file with the CPUs that a home is limited to. If there is no remedy, a home that has
+// none of these CPUs is not refused, only noted.
 type limit struct {
 	file, remedy string
 	cpus         CPUs
 }
 
-// limits are what narrows a home.
+// limits gives the files that can narrow a home.
 func (h Host) limits(g Group) []limit {
 	var all []limit
 	online := filepath.Join(h.Sys, "devices/system/cpu/online")
@@ -321,7 +324,7 @@ func (h Host) limits(g Group) []limit {
 		all = append(all, limit{online, "name some of these, or bring one online", cpus})
 	}
 	for d := g; len(d) >= len(h.Cgroup); d = h.parent(d) {
-		// Where there is no such file, that of the cgroup above holds.
+		// If a cgroup has no such file, that of the cgroup above applies.
 		file := d.Path("cpuset.cpus.effective")
 		if cpus, err := readCPUs(file); err == nil {
 			all = append(all, limit{file, "name some of these, or widen cpuset.cpus", cpus})
@@ -334,7 +337,7 @@ func (h Host) limits(g Group) []limit {
 	return all
 }
 
-// SetWeights sets the weights; nil makes the cgroup inherit them.
+// SetWeights sets the weights. With nil the cgroup inherits them.
 func (h Host) SetWeights(g Group, w *Weights) error {
 	value := ""
 	if w != nil {
@@ -356,9 +359,9 @@ func (h Host) MoveProcess(g Group, pid int) error {
 	return h.moveProblem(g, fileProcs, pid, g.Write(fileProcs, strconv.Itoa(pid)))
 }
 
-// MoveThread puts one thread into a cgroup, which becomes threaded where it can.
-// A process that is elsewhere is first put, as a whole, into the cluster that this one
-// is a part of: the kernel keeps all threads of a process below one cgroup.
+// MoveThread puts one thread into a cgroup, and makes the cgroup threaded if it is not.
+// If the process is elsewhere, it is first put, as a whole, into the cluster that this
+// cgroup is a part of, because the kernel keeps all threads of a process below one cgroup.
 func (h Host) MoveThread(g Group, tid int) error {
 	if err := h.running(tid); err != nil {
 		return err
@@ -366,7 +369,7 @@ func (h Host) MoveThread(g Group, tid int) error {
 	if kind := h.kind(g); kind == "domain" || kind == "domain invalid" {
 		base, _ := h.Base()
 		if parent := h.parent(g); parent == Group(h.Cgroup) || parent == base && h.kind(base) != "threaded" {
-			return problem(ExitUsage, nil, "%s cannot take single threads, as no cluster is above it: make it a part of one, as in CLUSTER/%s",
+			return problem(ExitUsage, nil, "%s cannot take single threads, as there is no cluster above it: make it a part of one, as in CLUSTER/%s",
 				g, filepath.Base(string(g)))
 		}
 		if err := h.makeThreaded(g); err != nil {
@@ -377,7 +380,7 @@ func (h Host) MoveThread(g Group, tid int) error {
 	if err != nil {
 		return h.moveProblem(g, fileThreads, tid, unix.ESRCH)
 	}
-	// The root is not a cluster that anything is put into.
+	// The root is not a cluster, so a process is not put into it.
 	if domain := h.domain(g); h.domain(at) != domain && domain != Group(h.Cgroup) {
 		pid, err := h.processOf(tid)
 		if err != nil {
@@ -390,10 +393,10 @@ func (h Host) MoveThread(g Group, tid int) error {
 	return h.moveProblem(g, fileThreads, tid, g.Write(fileThreads, strconv.Itoa(tid)))
 }
 
-// Remove removes an empty cgroup; with all, those below it as well.
+// Remove removes an empty cgroup. With all, it removes the cgroups below it as well.
 func (h Host) Remove(g Group, all bool) error {
 	if g == Group(h.Cgroup) {
-		return problem(ExitUsage, nil, "%s is the root, which stays", g)
+		return problem(ExitUsage, nil, "%s is the root, which cannot be removed", g)
 	}
 	children, err := g.children()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -410,7 +413,7 @@ func (h Host) Remove(g Group, all bool) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
-		return problem(ExitNoInput, err, "%s: removed by someone else meanwhile", g)
+		return problem(ExitNoInput, err, "%s: another process removed it meanwhile", g)
 	case errors.Is(err, fs.ErrPermission):
 		return problem(ExitNoPerm, err, "%s: permission denied: be root, or the owner of %s", g, h.parent(g))
 	case len(children) > 0:
@@ -423,11 +426,12 @@ func (h Host) Remove(g Group, all bool) error {
 	}
 }
 
-// runPrefix begins the names of clusters that Run makes and nobody removes.
+// runPrefix begins the names of the clusters that RunCluster makes for commands. A command does not
+// remove its cluster when it ends.
 const runPrefix = "run-"
 
-// RunCluster makes a cluster for a command that the process is about to become, as Create
-// does, and removes those of commands that have ended.
+// RunCluster makes a cluster, as Create does, for a command that the process is about to become.
+// It removes the clusters of commands that have ended.
 func (h Host) RunCluster(pid int) (g Group, made []Group, err error) {
 	base, err := h.Base()
 	if err != nil {
@@ -443,14 +447,15 @@ func (h Host) RunCluster(pid int) (g Group, made []Group, err error) {
 		if _, err := strconv.Atoi(nth); again && err != nil {
 			continue
 		}
-		// While its maker lives it may be about to move there. What it left below is
-		// removed too, such as clusters of a softened affinity, once nobody is in any.
+		// As long as the process that made a cluster lives, it may be about to move there. The
+		// cgroups below, such as clusters of a softened affinity, are removed too, once there are
+		// no processes in any of them.
 		if _, err := os.Stat(filepath.Join(h.Proc, maker)); errors.Is(err, fs.ErrNotExist) && !c.Populated() {
 			_ = h.Remove(c, true)
 		}
 	}
 	g = base.child(runPrefix + strconv.Itoa(pid))
-	if g.exists() { // Of an earlier process with this PID, whose children live.
+	if g.exists() { // Made by an earlier process with this PID, whose children still live.
 		for i := 2; g.exists(); i++ {
 			g = base.child(fmt.Sprintf("%s%d.%d", runPrefix, pid, i))
 		}
@@ -459,7 +464,7 @@ func (h Host) RunCluster(pid int) (g Group, made []Group, err error) {
 	return g, made, err
 }
 
-// running reports, as an error, that there is no such process or thread.
+// running returns an error if there is no such process or thread.
 func (h Host) running(id int) error {
 	if _, err := os.Stat(filepath.Join(h.Proc, strconv.Itoa(id))); err != nil {
 		return problem(ExitNoInput, err, "%s: no such process or thread: it has exited", filepath.Join(h.Proc, strconv.Itoa(id)))
@@ -512,7 +517,8 @@ func (h Host) processOf(tid int) (int, error) {
 	return 0, fmt.Errorf("%s: no Tgid", file)
 }
 
-// kind is the cgroup's type: domain, threaded and others. The root has no such file.
+// kind is the cgroup's type: domain, threaded and others. It is empty for the root, which has no
+// cgroup.type.
 func (h Host) kind(g Group) string {
 	text, err := g.read(fileType)
 	if err != nil {
@@ -529,7 +535,7 @@ func (h Host) domain(g Group) Group {
 	return g
 }
 
-// above lists the cgroups above one, from the root down.
+// above lists the ancestors of a cgroup, from the root down.
 func (h Host) above(g Group) []Group {
 	var list []Group
 	for g != Group(h.Cgroup) && len(g) > len(h.Cgroup) {
@@ -549,13 +555,13 @@ func (g Group) exists() bool {
 	return err == nil && st.IsDir()
 }
 
-// passesOn reports whether the cgroup's children have the controller's files.
+// passesOn reports whether the controller is enabled for the cgroup's children.
 func (g Group) passesOn() bool {
 	text, err := g.read(fileControl)
 	return err == nil && slices.ContainsFunc(strings.Fields(text), func(c string) bool { return strings.TrimPrefix(c, "+") == Controller })
 }
 
-// children lists the cgroups directly below, by name.
+// children lists the cgroups directly below, sorted by name.
 func (g Group) children() ([]Group, error) {
 	entries, err := os.ReadDir(string(g))
 	var list []Group
@@ -592,7 +598,7 @@ func (h Host) ThreadIDs(g Group) (ids []int, err error) {
 // Threads counts the threads in the cgroup itself.
 func (g Group) Threads() (int, error) {
 	text, err := g.read(fileThreads)
-	if errors.Is(err, unix.EOPNOTSUPP) { // domain invalid: it can have none
+	if errors.Is(err, unix.EOPNOTSUPP) { // domain invalid: it cannot have threads
 		return 0, nil
 	}
 	return strings.Count(text, "\n"), err

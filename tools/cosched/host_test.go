@@ -26,7 +26,7 @@ func TestMachine(t *testing.T) {
 	if len(m.Nodes) != 2 || m.Nodes[1].CPUs.String() != "4-7" || m.Nodes[1].Distance[0] != 20 || m.Nodes[1].Distance[1] != 10 {
 		t.Errorf("nodes %+v", m.Nodes)
 	}
-	// A kernel without NUMA, and one that calls the file by its old name.
+	// A kernel without NUMA, which also uses the old name of the file.
 	nodes, topo := filepath.Join(h.Sys, "devices/system/node"), filepath.Join(h.Sys, "devices/system/cpu/cpu2/topology")
 	if err := errors.Join(os.RemoveAll(nodes), os.Rename(filepath.Join(topo, "core_cpus_list"), filepath.Join(topo, "thread_siblings_list"))); err != nil {
 		t.Fatal(err)
@@ -46,7 +46,7 @@ func TestParseHome(t *testing.T) {
 		{"auto", "auto"},
 		{"all", "all"},
 		{"0-15:2/4", "0-15:2/4"},
-		{"1,,2", "1,,2"}, // as the kernel takes it
+		{"1,,2", "1,,2"}, // as the kernel accepts it
 		{"llc:1", "4-7"},
 		{"llc:0-1", "0-7"},
 		{"node:0", "0-3"},
@@ -84,7 +84,7 @@ func TestParseHome(t *testing.T) {
 		{"dev:../net", cosched.ExitUsage, "is not a device's name"},
 		{"dev:eth7", cosched.ExitData, "no device eth7"},
 		{"dev:lo", cosched.ExitData, "neither"},
-		{"dev:eth1", cosched.ExitData, "neither"}, // of no node, where there are two
+		{"dev:eth1", cosched.ExitData, "neither"}, // its node is unknown, on a machine with two nodes
 	} {
 		_, err := h.ParseHome(tc.spec)
 		wantProblem(t, tc.spec, err, tc.status, tc.says)
@@ -138,7 +138,7 @@ func wantProblem(t *testing.T, what string, err error, status int, says ...strin
 func TestHasController(t *testing.T) {
 	for _, tc := range []struct {
 		name, controllers, cmdline string
-		keep                       bool // the clusters there are
+		keep                       bool // keep the clusters that exist
 		says                       string
 	}{
 		{"ordinary", "cpu cosched", "", false, ""},
@@ -186,7 +186,7 @@ func TestBaseAndFind(t *testing.T) {
 		_, err := h.Find(name)
 		wantProblem(t, name, err, cosched.ExitUsage, "below "+h.Cgroup)
 	}
-	// A user: the highest cgroup above that it may write to.
+	// For a user, the base is in the highest cgroup above that the user may write to.
 	h.Root = false
 	h.Writable = func(path string) bool { return strings.Contains(path, "user@7.service") }
 	if g, err := h.Find("shop"); err != nil || string(g) != filepath.Join(h.Cgroup, "user.slice/user@7.service/cosched/shop") {
@@ -209,7 +209,7 @@ func content(t *testing.T, parts ...string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// The controller is enabled down to the cluster, which is made with those above it.
+// The controller is enabled down to the cluster, which is made together with the cgroups above it.
 func TestCreate(t *testing.T) {
 	h := coschedtest.Host(t)
 	if err := os.RemoveAll(filepath.Join(h.Cgroup, "cosched")); err != nil {
@@ -243,7 +243,7 @@ func TestCreate(t *testing.T) {
 	wantProblem(t, "threaded beside others", err, cosched.ExitUsage, "CLUSTER/c")
 }
 
-// A cluster that someone else makes meanwhile is one that is there.
+// A cluster that another process makes meanwhile counts as an existing one.
 func TestEnsure(t *testing.T) {
 	h := coschedtest.Host(t)
 	base, _ := h.Base()
@@ -253,7 +253,7 @@ func TestEnsure(t *testing.T) {
 	if g, made, err := h.Ensure("new", false); g != base+"/new" || len(made) > 0 || err != nil {
 		t.Errorf("%s, %v, %v", g, made, err)
 	}
-	// While it is made itself, or one above it is.
+	// The other process makes it while the cluster itself, or a cgroup above it, is being made.
 	for _, tc := range []struct {
 		others, name string
 		made         int
@@ -269,7 +269,8 @@ func TestEnsure(t *testing.T) {
 	if !refused.Enabled() {
 		t.Error("it was removed: it is someone else's")
 	}
-	// Between the look whether it is there and the making: a user's base is looked for each time.
+	// The other process makes it between the check whether it exists and making it. The base of a
+	// user is searched for each time.
 	h.Root = false
 	looks, other := 0, ""
 	h.Writable = func(path string) bool {
@@ -307,7 +308,7 @@ func TestCreateRefused(t *testing.T) {
 		wantProblem(t, tc.err.Error(), err, tc.status, string(g), tc.says)
 	}
 	h.Mkdir = mkdir
-	// What was made on the way goes when the rest fails.
+	// The cgroups that were made above it are removed if the rest fails.
 	h.Mkdir = func(path string) error {
 		if strings.HasSuffix(path, "/b") {
 			return &fs.PathError{Op: "mkdir", Path: path, Err: syscall.EACCES}
@@ -322,11 +323,11 @@ func TestCreateRefused(t *testing.T) {
 	}
 }
 
-// Where the controller cannot be enabled, the command that does is named.
+// If the controller cannot be enabled, the message names the command that enables it.
 func TestNotEnabled(t *testing.T) {
 	h := coschedtest.Host(t)
 	for _, dir := range []string{"user.slice", "user.slice/user@7.service"} {
-		// A directory in place of the file: written by nobody.
+		// A directory in place of the file: it cannot be written.
 		file := filepath.Join(h.Cgroup, dir, "cgroup.subtree_control")
 		if err := errors.Join(os.Remove(file), os.Mkdir(file, 0o755)); err != nil {
 			t.Fatal(err)
@@ -372,7 +373,7 @@ func TestSetHome(t *testing.T) {
 	}
 	_, err = set(night, "0-3", false)
 	wantProblem(t, "outside of the cpuset", err, cosched.ExitData, "night/cpuset.cpus.effective, which is 4-5", "widen cpuset.cpus")
-	// What the cluster above has as home narrows it, or takes its place.
+	// The home of the cluster above narrows it, or is used instead of it.
 	if note, err := set(shop+"/till", "1-5", false); err != nil || !strings.Contains(note, "only 1-3 are in "+string(shop)+"/cosched.cpus_preferred.effective") {
 		t.Errorf("1-5: %q, %v", note, err)
 	}
@@ -406,7 +407,7 @@ func TestMove(t *testing.T) {
 	if err := h.MoveThread(shop+"/store", 42); err != nil || content(t, string(shop), "store/cgroup.type") != "threaded" {
 		t.Error(err)
 	}
-	// One that can be nothing but threaded.
+	// A cgroup that can only be threaded.
 	coschedtest.Replace(t, string(shop)+"/till/cgroup.type", "domain invalid\n")
 	if err := h.MoveProcess(shop+"/till", 50); err != nil || !strings.HasPrefix(content(t, string(shop), "till/cgroup.type"), "threaded") {
 		t.Error(err)
@@ -431,7 +432,7 @@ func TestMove(t *testing.T) {
 func TestRemove(t *testing.T) {
 	h := coschedtest.Host(t)
 	g := cosched.Group(filepath.Join(h.Cgroup, "cosched/empty"))
-	// Plain directories, which can be removed as cgroups can.
+	// Plain directories, which can be removed like cgroups.
 	if err := os.MkdirAll(string(g)+"/a/b", 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -443,7 +444,7 @@ func TestRemove(t *testing.T) {
 	wantProblem(t, "root", h.Remove(cosched.Group(h.Cgroup), true), cosched.ExitUsage, "root")
 }
 
-// Clusters of commands that ended go, those of live ones stay.
+// Clusters of commands that have ended are removed, those of running commands are kept.
 func TestRunCluster(t *testing.T) {
 	h := coschedtest.Host(t)
 	base, _ := h.Base()
@@ -484,7 +485,7 @@ func TestTree(t *testing.T) {
 	if c := tree[1]; c.Home != "0-3" || c.Weights != [2]int{4, 1000} || c.Threads != 2 || c.Stat.HomeChanges != 2 || len(c.Children) != 1 {
 		t.Errorf("%+v", c)
 	}
-	// Removed while shown: a file that is gone with its directory.
+	// A cluster that is removed while it is shown: the file is gone together with its directory.
 	if err := os.Remove(filepath.Join(string(base), "night/cosched.stat")); err != nil {
 		t.Fatal(err)
 	}

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// library is where the C library is, beside this module.
+// library is the directory of the C library, beside this module.
 const library = "../lib/cosched"
 
-// makeLibrary runs make there.
+// makeLibrary runs make in that directory.
 func makeLibrary(t *testing.T, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "make", append([]string{"-s", "-C", library}, args...)...)
@@ -40,11 +40,11 @@ func TestLibrary(t *testing.T) {
 	}
 }
 
-// What is installed is all that a program needs, which finds it by pkg-config.
+// A program needs only what is installed, and finds it with pkg-config.
 func TestLibraryInstalled(t *testing.T) {
 	dir := t.TempDir()
 	prefix := filepath.Join(dir, "usr")
-	// All of them: what make was told of other places is in its environment.
+	// All directories are set, as the environment may have those that an outer make was given.
 	makeLibrary(t, "install", "O="+filepath.Join(dir, "build"), "DESTDIR=", "prefix="+prefix, "libdir="+filepath.Join(prefix, "lib"),
 		"includedir="+filepath.Join(prefix, "include"), "mandir="+filepath.Join(prefix, "share/man"), "pkgconfigdir="+filepath.Join(prefix, "lib/pkgconfig"))
 	for _, file := range []string{"lib/libcosched.so.0", "lib/libcosched.a", "lib/cosched/libcosched-soften.so", "share/man/man3/cosched_open.3",
@@ -62,7 +62,7 @@ func TestLibraryInstalled(t *testing.T) {
 			gcc $1 -pthread -o "$2/pool" "$3" $(pkg-config ${1:+-$1} --cflags --libs libcosched)
 			LD_LIBRARY_PATH=$4/lib "$2/pool"`, "sh", link, dir, example, prefix)
 		cmd.Env = append(os.Environ(), "PKG_CONFIG_PATH="+filepath.Join(prefix, "lib/pkgconfig"))
-		// With the controller or, as here, most likely without it: the work is done.
+		// The program does its work with the controller and without it, as is most likely here.
 		out, err := cmd.CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "parse: ") || !strings.Contains(string(out), " of 4 threads had a home, 0 jobs left") {
 			t.Errorf("%q: %v\n%s", link, err, out)

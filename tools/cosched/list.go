@@ -4,7 +4,7 @@ import (
 	"strings"
 )
 
-// Cluster is a cgroup with the controller's files, as it is shown.
+// Cluster is what is shown of a cgroup with the controller's files.
 type Cluster struct {
 	Name     string     `json:"name"`
 	Path     string     `json:"path"`
@@ -18,7 +18,7 @@ type Cluster struct {
 	Children []*Cluster `json:"children,omitempty"`
 }
 
-// Read reads all of a cluster but its load and its children.
+// Read reads everything of a cluster except its load and its children.
 func (h Host) Read(g Group) (*Cluster, error) {
 	c := &Cluster{Name: h.Name(g), Path: string(g), Type: h.kind(g)}
 	asked, err := g.read(FilePreferred)
@@ -45,8 +45,8 @@ func (h Host) Read(g Group) (*Cluster, error) {
 	return c, nil
 }
 
-// Tree reads the clusters below a cgroup, without itself. One that is removed
-// meanwhile is left out.
+// Tree reads the clusters below a cgroup, without the cgroup itself. A cluster that is
+// removed meanwhile is left out.
 func (h Host) Tree(g Group) ([]*Cluster, error) {
 	children, err := g.children()
 	if Gone(err) {

@@ -6,19 +6,19 @@ import (
 	"fmt"
 )
 
-// Load is the content of cosched.load: the decayed load of a cluster. Util and
-// Runnable are in units of 1024: one CPU's worth of running, one thread that is
-// always runnable.
+// Load is the content of cosched.load: the decayed load of a cluster. A Util of
+// 1024 is one CPU that always runs the cluster, a Runnable of 1024 is one thread
+// that is always runnable.
 type Load struct {
 	LLCs []LLCLoad `json:"llcs"`
-	CPUs []CPULoad `json:"cpus"` // only those where the cluster has any load
+	CPUs []CPULoad `json:"cpus"` // only CPUs on which the cluster has load
 }
 
 // LLCLoad is the cluster's load on one LLC domain.
 type LLCLoad struct {
 	Index    int    `json:"llc"`
 	CPUs     CPUs   `json:"cpus"` // online CPUs of the domain
-	Home     int    `json:"home"` // how many of them are home
+	Home     int    `json:"home"` // how many of them belong to the home
 	Util     uint64 `json:"util"`
 	Runnable uint64 `json:"runnable"`
 }
@@ -33,20 +33,19 @@ type CPULoad struct {
 
 // LoadLine is one line of cosched.load.
 type LoadLine struct {
-	LLC            bool   // of an LLC domain, else of a CPU
+	LLC            bool   // the line is about an LLC domain, else about a CPU
 	Number         int    // of the domain or the CPU
-	CPUs           []byte // online CPUs of the domain, a part of the text
+	CPUs           []byte // online CPUs of the domain, as a slice of the text
 	Home           int
 	Util, Runnable uint64
 }
 
-// ScanLoad gives the lines of cosched.load, which are nested keyed: a name, then
-// KEY=VALUE pairs. Names and keys that it does not know are left out, as a later
-// kernel may add some.
+// ScanLoad calls f for the lines of cosched.load, which are nested keyed: a name, then
+// KEY=VALUE pairs. Unknown names and keys are ignored, as a later kernel may add some.
 //
-// It allocates nothing: cosched top calls it a thousand times a second.
+// It allocates nothing, because cosched top calls it a thousand times a second.
 func ScanLoad(text []byte, f func(LoadLine) error) error {
-	next := 0 // domains are numbered in their order
+	next := 0 // domains are numbered in the order of their lines
 	for line := range bytes.Lines(text) {
 		line = bytes.TrimSpace(line)
 		llc := bytes.HasPrefix(line, []byte("llc"))
@@ -70,10 +69,10 @@ func ScanLoad(text []byte, f func(LoadLine) error) error {
 	return nil
 }
 
-// loadLine parses a line that begins with llc or cpu, byte by byte: most of the time of
-// cosched top is spent here.
+// loadLine parses a line that begins with llc or cpu. It does so byte by byte, because cosched
+// top spends most of its time here.
 func loadLine(line []byte) (l LoadLine, err error) {
-	// word gives what is before the next of two bytes, and goes on behind that.
+	// word gives the text up to the next a or b, and advances past that byte.
 	i := len("llc")
 	word := func(a, b byte) []byte {
 		from := i
@@ -87,7 +86,7 @@ func loadLine(line []byte) (l LoadLine, err error) {
 	name := word(' ', ' ')
 	number, ok := decimal(name)
 	if !ok || number > maxCPU {
-		return l, fmt.Errorf("%q is no number of a domain or CPU", name)
+		return l, fmt.Errorf("%q is not the number of a domain or CPU", name)
 	}
 	l.Number = int(number)
 	const home, util, runnable = 1, 2, 4
@@ -123,7 +122,7 @@ func loadLine(line []byte) (l LoadLine, err error) {
 	return l, nil
 }
 
-// decimal parses a number of at most nine digits, which no load and no CPU goes beyond.
+// decimal parses a number of at most nine digits. No load and no CPU number has more.
 func decimal(text []byte) (n uint64, ok bool) {
 	if len(text) == 0 || len(text) > 9 {
 		return 0, false

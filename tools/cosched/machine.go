@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// Machine is what sysfs says of the CPUs that homes are made of.
+// Machine is what sysfs says about the CPUs that homes consist of.
 type Machine struct {
 	Online   CPUs
-	Possible CPUs // those that may come online
+	Possible CPUs // CPUs that may come online
 	LLCs     []CPUs
 	Sockets  map[int]CPUs // by physical package
 	Cores    []CPUs       // SMT siblings, in the order of their first CPU
@@ -24,10 +24,10 @@ type Machine struct {
 type Node struct {
 	ID       int
 	CPUs     CPUs
-	Distance map[int]int // to each node
+	Distance map[int]int // to each node, by its ID
 }
 
-// Machine reads the topology of the online CPUs. A kernel without NUMA has no nodes.
+// Machine reads the topology of the online CPUs. On a kernel without NUMA there are no nodes.
 func (h Host) Machine() (*Machine, error) {
 	m := &Machine{Sockets: map[int]CPUs{}}
 	dir := filepath.Join(h.Sys, "devices/system/cpu")
@@ -52,7 +52,7 @@ func (h Host) Machine() (*Machine, error) {
 		if seen.Has(cpu) {
 			continue
 		}
-		// Its name before Linux 5.3 was thread_siblings_list.
+		// Before Linux 5.3, core_cpus_list was called thread_siblings_list.
 		core, err := readCPUs(filepath.Join(topo, "core_cpus_list"))
 		if errors.Is(err, os.ErrNotExist) {
 			core, err = readCPUs(filepath.Join(topo, "thread_siblings_list"))
@@ -68,7 +68,7 @@ func (h Host) Machine() (*Machine, error) {
 }
 
 func (m *Machine) readNodes(dir string) error {
-	// Node numbers are a list of the same form as CPU lists.
+	// Lists of node numbers have the same form as CPU lists.
 	ids, err := readCPUs(filepath.Join(dir, "online"))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -101,16 +101,16 @@ func (m *Machine) readNodes(dir string) error {
 	return nil
 }
 
-// Home is what a home's specification comes to.
+// Home is the result of parsing a home specification.
 type Home struct {
 	Value string // what is written to cosched.cpus_preferred
-	CPUs  CPUs   // the same as a set; none where only the kernel knows it
+	CPUs  CPUs   // the same as a set; empty if only the kernel knows the CPUs
 }
 
-// HomeForms says how a home is specified.
+// HomeForms says, for messages, in which forms a home is specified.
 const HomeForms = "a CPU list, llc:N, node:N, socket:N, near:CPU, dev:NAME, auto or inherit"
 
-// ParseHome turns a specification of a home into CPUs. N can be a list of numbers.
+// ParseHome turns a home specification into CPUs. N can be a list of numbers.
 func (h Host) ParseHome(spec string) (Home, error) {
 	spec = strings.TrimSpace(spec)
 	switch spec {
@@ -130,18 +130,18 @@ func (h Host) ParseHome(spec string) (Home, error) {
 	if err == nil {
 		return Home{cpus.String(), cpus}, nil
 	}
-	// The kernel's lists have more forms: which CPUs these are is left to it.
+	// The kernel accepts more forms of lists. Only the kernel determines which CPUs they name.
 	if err = checkKernelCPUs(spec, maxCPU); err == nil {
 		return Home{Value: spec}, nil
 	}
 	return Home{}, problem(ExitUsage, err, "home %q is not %s: %v", spec, HomeForms, err)
 }
 
-// CheckPossible refuses a home with CPUs that this machine cannot have, as the kernel would.
+// CheckPossible refuses a home with CPUs that this machine cannot have, as the kernel does.
 func (h Host) CheckPossible(home Home) error {
 	possible, err := readCPUs(filepath.Join(h.Sys, "devices/system/cpu/possible"))
 	if err != nil || len(possible) == 0 || home.Value == "" || home.Value == "auto" {
-		return nil // the kernel knows
+		return nil // left to the kernel
 	}
 	err = checkKernelCPUs(home.Value, possible[len(possible)-1])
 	if err == nil && len(home.CPUs.And(possible)) == len(home.CPUs) {
@@ -195,13 +195,13 @@ func (h Host) parseDomains(spec, kind, what string) (Home, error) {
 	}
 	home = home.normal()
 	if len(home) == 0 {
-		return Home{}, problem(ExitData, nil, "home %q has no online CPU: cosched topology shows those that have", spec)
+		return Home{}, problem(ExitData, nil, "home %q has no online CPU: cosched topology shows those that have one", spec)
 	}
 	return Home{home.String(), home}, nil
 }
 
-// nearDevice finds the CPUs that are local to a network or block device: those of
-// the device, or of the bus that it is on, that says so.
+// nearDevice finds the CPUs that are local to a network or block device. They are those that
+// sysfs gives for the device or, failing that, for the nearest device above it, such as its bus.
 func (h Host) nearDevice(spec, name string) (Home, error) {
 	if name == "" || strings.ContainsRune(name, '/') {
 		return Home{}, problem(ExitUsage, nil, "home %q: %q is not a device's name; want one of %s or %s",
@@ -223,7 +223,7 @@ func (h Host) nearDevice(spec, name string) (Home, error) {
 		for ; strings.HasPrefix(dir, top+"/"); dir = filepath.Dir(dir) {
 			node, nodeErr := readInt(filepath.Join(dir, "numa_node"))
 			if nodeErr == nil && node < 0 && len(nodes) > 1 {
-				continue // then local_cpulist has all CPUs
+				continue // without a node, local_cpulist has all CPUs
 			}
 			if cpus, err := readCPUs(filepath.Join(dir, "local_cpulist")); err == nil && len(cpus) > 0 {
 				return Home{cpus.String(), cpus}, nil

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// Exit statuses, as sysexits.h has them.
+// Exit statuses, as in sysexits.h.
 const (
 	ExitFailure     = 1
 	ExitUsage       = 64
@@ -21,11 +21,11 @@ const (
 	ExitNoPerm      = 77
 )
 
-// Problem is an error for people: one line with the file, the value and what helps.
+// Problem is an error for people: one line with the file, the value and the remedy.
 type Problem struct {
 	Status int
 	Text   string
-	Err    error // what is behind it, if anything
+	Err    error // the cause, if there is one
 }
 
 func (p *Problem) Error() string { return p.Text }
@@ -36,13 +36,14 @@ func problem(status int, err error, format string, args ...any) *Problem {
 	return &Problem{status, strings.Join(strings.Fields(text), " "), err}
 }
 
-// Gone reports whether a cgroup was removed while it was looked at: its files
-// cannot be opened any more, or an open one has lost its cgroup.
+// Gone reports whether an error says that a cgroup was removed while it was in use: its files
+// cannot be opened any more, or an open file has lost its cgroup.
 func Gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV)
 }
 
-// writeProblem says why the kernel refused a value of one of the controller's files.
+// writeProblem says why the kernel refused a value that was written to one of the controller's
+// files.
 func (h Host) writeProblem(g Group, file, value string, err error) error {
 	path := g.Path(file)
 	refused := fmt.Sprintf("%s: %q", path, value)
@@ -54,12 +55,12 @@ func (h Host) writeProblem(g Group, file, value string, err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return problem(ExitNoPerm, err, "%s: permission denied: be root, or use a cgroup that was delegated to you", refused)
 	case file == FilePreferred && errors.Is(err, syscall.EOPNOTSUPP):
-		return problem(ExitUnavailable, err, "%s: this kernel does not choose homes itself: name CPUs, or a domain as in llc:0", refused)
+		return problem(ExitUnavailable, err, "%s: this kernel does not choose homes itself: name CPUs, or a domain such as llc:0", refused)
 	case file == FilePreferred && errors.Is(err, syscall.ERANGE):
 		possible, _ := readCPUs(filepath.Join(h.Sys, "devices/system/cpu/possible"))
 		return problem(ExitData, err, "%s: names a CPU that this machine cannot have: it can have %s", refused, or(possible.String(), "fewer"))
 	case file == FilePreferred && errors.Is(err, syscall.EINVAL):
-		return problem(ExitData, err, "%s: the kernel takes this for no list of CPUs: write it as 0-3,8", refused)
+		return problem(ExitData, err, "%s: the kernel does not accept this as a list of CPUs: write it as 0-3,8", refused)
 	case file == FileWeights && (errors.Is(err, syscall.ERANGE) || errors.Is(err, syscall.EINVAL)):
 		return problem(ExitData, err, "%s: refused: weights are two integers from 1 to 10000", refused)
 	}
@@ -94,10 +95,10 @@ func (h Host) moveProblem(g Group, file string, id int, err error) error {
 	case Gone(err):
 		return problem(ExitNoInput, err, "%s: the cgroup was removed meanwhile", what)
 	case errors.Is(err, fs.ErrPermission):
-		return problem(ExitNoPerm, err, "%s: permission denied: needs the right to write cgroup.procs of the nearest cgroup above both, "+
-			"%s and where it is now (%s): be root", what, g, h.where(id))
+		return problem(ExitNoPerm, err, "%s: permission denied: this needs the right to write to cgroup.procs of the nearest common ancestor of "+
+			"%s and its present cgroup (%s): be root", what, g, h.where(id))
 	case errors.Is(err, syscall.EBUSY):
-		return problem(ExitUnavailable, err, "%s: refused, because processes are in clusters below %s: move it to one of them, or to a new one", what, g)
+		return problem(ExitUnavailable, err, "%s: refused, because there are processes in clusters below %s: move it to one of these clusters, or to a new one", what, g)
 	case errors.Is(err, syscall.EOPNOTSUPP):
 		return problem(ExitUnavailable, err, "%s: refused: it is in %s, and %s takes threads of processes in %s only: move the process there first",
 			what, h.where(id), g, h.domain(g))
@@ -107,7 +108,7 @@ func (h Host) moveProblem(g Group, file string, id int, err error) error {
 	return problem(ExitFailure, err, "%v", err)
 }
 
-// notEnabled says that a cgroup lacks the controller's files and how it gets them.
+// notEnabled says that a cgroup lacks the controller's files, and how to enable the controller.
 func (h Host) notEnabled(g Group, err error) *Problem {
 	status := ExitUnavailable
 	why := ""
@@ -125,7 +126,7 @@ func (h Host) notEnabled(g Group, err error) *Problem {
 			files = append(files, d.Path(fileControl))
 		}
 	}
-	if len(files) == 0 { // Only where it was enabled meanwhile.
+	if len(files) == 0 { // Only if the controller was enabled meanwhile.
 		files = []string{h.parent(g).Path(fileControl)}
 	}
 	return problem(status, err, "%s: cosched is not enabled on this path%s: as root, echo +cosched | tee %s",

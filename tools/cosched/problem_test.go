@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Each error of the kernel becomes one line with the file, the value and what helps.
+// Each error of the kernel becomes one line with the file, the value and the remedy.
 func TestProblems(t *testing.T) {
 	dir := t.TempDir()
 	h := Host{Cgroup: dir, Sys: filepath.Join(dir, "sys"), Proc: filepath.Join(dir, "proc")}

@@ -8,17 +8,17 @@ import (
 )
 
 // Stat is the content of cosched.stat. Times are in microseconds. A cgroup's
-// counters include its descendants', removed ones too.
+// counters include those of its descendants, also of removed ones.
 type Stat struct {
 	PreferredUsec     uint64 `json:"preferred_usec"`     // CPU time at home
-	OutsideUsec       uint64 `json:"outside_usec"`       // CPU time outside it
-	WakeupsHome       uint64 `json:"wakeups_home"`       // placed at home
-	WakeupsSpilled    uint64 `json:"wakeups_spilled"`    // to an idle CPU outside
-	WakeupsOverflowed uint64 `json:"wakeups_overflowed"` // outside by rule 4
+	OutsideUsec       uint64 `json:"outside_usec"`       // CPU time outside home
+	WakeupsHome       uint64 `json:"wakeups_home"`       // wakeups placed at home
+	WakeupsSpilled    uint64 `json:"wakeups_spilled"`    // wakeups placed on an idle CPU outside
+	WakeupsOverflowed uint64 `json:"wakeups_overflowed"` // wakeups placed outside by rule 4
 	StraysReturned    uint64 `json:"strays_returned"`    // strays moved home
-	StraysSwapped     uint64 `json:"strays_swapped"`     // exchanged between homes
-	TasksPushed       uint64 `json:"tasks_pushed"`       // out of a crowded home, running, to a CPU idle for long
-	TasksPulled       uint64 `json:"tasks_pulled"`       // out of home, by the balancer
+	StraysSwapped     uint64 `json:"strays_swapped"`     // strays exchanged between homes
+	TasksPushed       uint64 `json:"tasks_pushed"`       // running tasks moved out of a crowded home to a durably idle CPU
+	TasksPulled       uint64 `json:"tasks_pulled"`       // tasks moved out of home by the balancer
 	HomeChanges       uint64 `json:"home_changes"`
 }
 
@@ -42,14 +42,14 @@ var StatFields = []StatField{
 	{"home_changes", func(s *Stat) *uint64 { return &s.HomeChanges }},
 }
 
-// ParseStat parses the content of cosched.stat. Keys that it does not know are
-// left out, as a later kernel may add some; a missing one is an error.
+// ParseStat parses the content of cosched.stat. Unknown keys are ignored, as a
+// later kernel may add some. A missing key is an error.
 //
-// It allocates nothing: cosched top calls it a thousand times a second.
+// It allocates nothing, because cosched top calls it a thousand times a second.
 func ParseStat(text []byte) (Stat, error) {
 	var s Stat
 	seen := 0 // a bit for each field
-	next := 0 // they come in this order
+	next := 0 // the fields usually come in the order of StatFields
 	for line := range bytes.Lines(text) {
 		line = bytes.TrimSpace(line)
 		if len(line) == 0 {
@@ -85,7 +85,7 @@ func ParseStat(text []byte) (Stat, error) {
 	return s, nil
 }
 
-// counter parses a number, as strconv.ParseUint does without making a string of it.
+// counter parses a number as strconv.ParseUint does, but without making a string of it.
 func counter(text []byte) (n uint64, ok bool) {
 	for _, c := range text {
 		d := uint64(c - '0')
@@ -105,8 +105,9 @@ func (s Stat) Sub(before Stat) Stat {
 	return s
 }
 
-// Since gives what was counted since an earlier reading of that name. Counters never go
-// back: where one is less, the cgroup was removed and made again, and counts from zero.
+// Since gives what was counted since an earlier reading of a cgroup of the same name. Counters
+// never decrease. If one is less than before, the cgroup was removed and made again, and its
+// counters began at zero.
 func (s Stat) Since(before Stat) Stat {
 	for _, f := range StatFields {
 		if *f.Of(&s) < *f.Of(&before) {
@@ -116,7 +117,7 @@ func (s Stat) Since(before Stat) Stat {
 	return s.Sub(before)
 }
 
-// Add gives the sum of two.
+// Add gives the sum of two readings.
 func (s Stat) Add(o Stat) Stat {
 	for _, f := range StatFields {
 		*f.Of(&s) += *f.Of(&o)
@@ -124,7 +125,7 @@ func (s Stat) Add(o Stat) Stat {
 	return s
 }
 
-// AtLeast gives the larger counters of two.
+// AtLeast gives, for each counter, the larger value of two readings.
 func (s Stat) AtLeast(o Stat) Stat {
 	for _, f := range StatFields {
 		*f.Of(&s) = max(*f.Of(&s), *f.Of(&o))
@@ -132,8 +133,8 @@ func (s Stat) AtLeast(o Stat) Stat {
 	return s
 }
 
-// HomeShare gives the share of the CPU time that was spent at home, in percent;
-// ok is false where there was no CPU time.
+// HomeShare gives the share of the CPU time that was spent at home, in percent.
+// ok is false if there was no CPU time.
 func (s Stat) HomeShare() (percent float64, ok bool) {
 	sum := s.PreferredUsec + s.OutsideUsec
 	if sum == 0 {

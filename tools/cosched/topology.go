@@ -12,9 +12,9 @@ import (
 const SysCPU = "/sys/devices/system/cpu"
 
 // LLCs reads the LLC domains of the online CPUs from a directory of the form
-// of SysCPU, in the order of their first CPU: the order and the numbers that
-// cosched.load gives them. Where a CPU has no cache description, its package
-// stands in, as it does in the scheduler.
+// of SysCPU. They are in the order of their first CPU, so that they have the
+// same order and numbers as in cosched.load. For a CPU without a description of
+// its caches, its package is taken as its LLC domain, as the scheduler does.
 func LLCs(sysCPU string) ([]CPUs, error) {
 	text, err := os.ReadFile(filepath.Join(sysCPU, "online"))
 	if err != nil {

@@ -16,18 +16,18 @@ import (
 )
 
 func init() {
-	register("bench", "measure policies of placement against each other, in the lab", runBench)
+	register("bench", "compare placement policies by measurement, in the lab", runBench)
 }
 
 const benchUsage = `usage: coslab bench [OPTIONS]
 
-Runs a suite of workloads, on machine models or topologies alone, each with each policy of
-placement and each seed, and prints a table. What ran before is taken from the cache: a series that
-was cut off goes on where it was.
+Runs a suite of workloads, on machine models or on topologies alone, each workload with each
+placement policy and each seed, and prints a table. Results of earlier runs are taken from the cache,
+so a series that was interrupted continues where it stopped.
 
-Policies: none; hard, each cluster bound to an LLC domain by its cpuset; cosched, the
-same by cosched.cpus_preferred, "cosched 1 100" with other weights; hard+cosched, both, to see what
-the controller costs; auto, the kernel chooses.
+Policies: none; hard, which binds each cluster to an LLC domain with its cpuset; cosched, which does
+the same with cosched.cpus_preferred ("cosched 1 100" with other weights); hard+cosched, which does
+both, to measure what the controller costs; auto, in which the kernel chooses the homes.
 
   coslab bench --suite quick --out /tmp/quick
   coslab bench --suite standard --row 2x8 --policy none --policy "cosched 4 1000" --seed 7
@@ -42,13 +42,13 @@ func runBench(ctx context.Context, args []string) error {
 	list := fs.Bool("list", false, "list the suites and their rows, and run nothing")
 	out := fs.String("out", "", "write results.json, table.txt, table.rst, means.rst, plot.png and plot.svg into this `folder`")
 	asJSON := fs.Bool("json", false, "print the sums of all seeds as JSON instead of a table")
-	base := fs.String("base", "", "Linux `version` of the kernels (default that which the suite asks for, or "+kbuild.Base()+")")
+	base := fs.String("base", "", "Linux `version` of the kernels (default is the version that the suite asks for, or "+kbuild.Base()+")")
 	jobs := fs.Int("jobs", 2, "`guests` at a time")
-	fresh := fs.Bool("fresh", false, "run also what is in the cache")
+	fresh := fs.Bool("fresh", false, "run everything, also what is in the cache")
 	var rows, policies, seedTexts listFlag
-	fs.Var(&rows, "row", "only the row of this `name` (repeatable)")
-	fs.Var(&policies, "policy", "with this `policy` instead of those of the suite (repeatable)")
-	fs.Var(&seedTexts, "seed", "with this `number` instead of the suite's seeds (repeatable)")
+	fs.Var(&rows, "row", "run only the row of this `name` (repeatable)")
+	fs.Var(&policies, "policy", "use this `policy` instead of the suite's policies (repeatable)")
+	fs.Var(&seedTexts, "seed", "use this `number` instead of the suite's seeds (repeatable)")
 	fs.Usage = func() {
 		fmt.Fprint(fs.Output(), benchUsage)
 		fs.PrintDefaults()
@@ -60,7 +60,7 @@ func runBench(ctx context.Context, args []string) error {
 		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	}
 	if *jobs < 1 {
-		return fmt.Errorf("--jobs %d: at least 1", *jobs)
+		return fmt.Errorf("--jobs %d: want at least 1", *jobs)
 	}
 	if *list {
 		return listSuites(os.Stdout, *asJSON)

@@ -18,15 +18,15 @@ func init() {
 	register("matrix", "compile our files in every configuration of configs/matrix, without warnings", runMatrix)
 }
 
-// check is one thing that passes or fails, in lint, matrix and test alike.
+// check is one thing that passes or fails. lint, matrix, test and fuzz run checks.
 type check struct {
 	name    string
 	run     func(ctx context.Context) error
 	timeout time.Duration
 }
 
-// A lint may have to compile kernel/sched and, for sparse, prepare a build
-// directory: minutes on a cold cache.
+// checkTimeout is long because a lint may have to compile kernel/sched and, for
+// sparse, prepare a build directory: minutes with a cold cache.
 const checkTimeout = 10 * time.Minute
 
 func lintChecks(o kbuild.Options) []check {
@@ -49,8 +49,8 @@ func matrixChecks(o kbuild.Options) ([]check, error) {
 	return cs, nil
 }
 
-// otherBaseChecks are those by which the series of the bases that are not built here are known
-// to apply and to compile.
+// otherBaseChecks are the checks that the patch series for the bases that are not built here apply
+// and compile.
 func otherBaseChecks(o kbuild.Options) ([]check, error) {
 	bases, err := kbuild.Bases(o.Root)
 	if err != nil {
@@ -75,7 +75,8 @@ type tally struct{ passed, failed, skipped int }
 
 func (t tally) String() string { return fmt.Sprintf("%d passed, %d failed", t.passed, t.failed) }
 
-// runChecks runs those that only (which may be nil) matches, telling of each as it ends.
+// runChecks runs the checks whose name only matches, or all if only is nil. It prints the result of
+// each as it ends.
 func (t *tally) runChecks(ctx context.Context, cs []check, only *regexp.Regexp) error {
 	for _, c := range cs {
 		if only != nil && !only.MatchString(c.name) {

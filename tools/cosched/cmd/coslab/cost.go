@@ -30,24 +30,26 @@ func init() {
 
 const costUsage = `usage: coslab cost [OPTIONS]
 
-Runs a program of 256 threads that take locks, and what cosched detect observes with, again
-and again with a pause between. The CPU time that the program needs for a lock in a look, from
-the start of who observes to its end, is compared with that just before and after, as a part
-of what another program needs for loops at the same time. Needs root and eBPF. Beside other
-load it takes more looks until the interval is narrow. --nothing shows what the method itself
-finds where there is nothing to be found. With --faults it is 32 threads that fault on pages
-of shared memory, detect --faults, and the CPU time for a fault.
+Runs a program with 256 threads that take locks, and observes it again and again as cosched
+detect does, with pauses in between. Each observation is called a look, and lasts from the
+start of the observing process to its end. The CPU time that the program needs for a lock
+during a look is compared with the CPU time just before and after. To correct for the speed of
+the CPUs, it is measured relative to the CPU time that another program needs for loops at the
+same time. Needs root and eBPF. If there is other load on the machine, it takes more looks
+until the confidence interval is narrow. --nothing shows what the method itself reports if
+there is nothing to find. With --faults, 32 threads fault on pages of shared memory, they are
+observed as by detect --faults, and the CPU time for a fault is measured.
 
 options:
 `
 
-// costReport is what is measured.
+// costReport is the result of the measurement.
 type costReport struct {
 	Time    time.Time   `json:"time"`
 	Kernel  string      `json:"kernel"`
-	CPUs    int         `json:"cpus"` // that this may use
+	CPUs    int         `json:"cpus"` // number of CPUs that this process may use
 	Nothing bool        `json:"nothing"`
-	Faults  bool        `json:"faults"` // are what is counted, in place of locks
+	Faults  bool        `json:"faults"` // page faults are measured, instead of locks
 	Loops   int         `json:"loops"`
 	For     string      `json:"for"`
 	Rest    string      `json:"rest"`
@@ -63,7 +65,7 @@ type costReport struct {
 	Pairs   []cost.Pair `json:"pairs"`
 }
 
-// watched is what detect saw happen.
+// watched is the number of events that detect observed.
 type watched struct {
 	LockCalls   uint64 `json:"lock_calls"`
 	SystemCalls uint64 `json:"system_calls"`
@@ -72,16 +74,16 @@ type watched struct {
 
 func runCost(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("coslab cost", flag.ContinueOnError)
-	looks := fs.Int("looks", 100, "`number` of looks, 6 and more")
-	lasting := fs.Duration("for", time.Second, "how long detect is to observe, a `time`")
+	looks := fs.Int("looks", 100, "`number` of looks, at least 6")
+	lasting := fs.Duration("for", time.Second, "how long detect observes in each look, a `time`")
 	rest := fs.Duration("rest", 1500*time.Millisecond, "mean `time` between two looks")
 	limit := fs.Float64("limit", 5, "`percent` that detect may cost")
-	loops := fs.Int("loops", 700, "work between two locks or faults, as `number` of loops")
-	nothing := fs.Bool("nothing", false, "do not look: sleep instead")
-	faults := fs.Bool("faults", false, "the cost of page faults in place of locks")
-	pid := fs.Int("pid", 0, "only observe this process, a `PID`, once, and print what that is said to cost")
+	loops := fs.Int("loops", 700, "work between two locks or faults, as a `number` of loops")
+	nothing := fs.Bool("nothing", false, "do not observe: sleep instead")
+	faults := fs.Bool("faults", false, "measure the cost of page faults instead of locks")
+	pid := fs.Int("pid", 0, "only observe the process with this `PID`, once, and print the cost that detect reports")
 	asJSON := fs.Bool("json", false, "print JSON, with each look")
-	out := fs.String("out", "", "write that to this `file` too")
+	out := fs.String("out", "", "also write the JSON to this `file`")
 	fs.Usage = func() {
 		fmt.Fprint(fs.Output(), costUsage)
 		fs.PrintDefaults()
@@ -93,7 +95,7 @@ func runCost(ctx context.Context, args []string) error {
 		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	}
 	if *looks < 6 || *loops < 1 || *rest < 100*time.Millisecond {
-		return errors.New("--looks is 6 and more, --loops 1 and more, --rest 100ms and more")
+		return errors.New("--looks must be at least 6, --loops at least 1 and --rest at least 100ms")
 	}
 	if *pid != 0 {
 		return observe(ctx, *pid, *lasting, *limit, *faults)
@@ -146,7 +148,8 @@ func runCost(ctx context.Context, args []string) error {
 	}
 	var list []cost.Look
 	for i := range *looks {
-		// By half more or less, so that nothing else of the machine keeps step with it.
+		// Up to half more or less, so that the looks do not run in step with anything else on the
+		// machine.
 		if err := pause(ctx, *rest/2+rand.N(*rest)); err != nil {
 			return err
 		}
@@ -212,8 +215,8 @@ func runCost(ctx context.Context, args []string) error {
 		what string
 	}{
 		{r.CPU, "%", "more CPU time for a " + unit + " while observed"},
-		{r.Raw, "%", "the same, whatever the speed of the CPUs"},
-		{r.Said, "%", "by what detect says"},
+		{r.Raw, "%", "the same, without the correction for the speed of the CPUs"},
+		{r.Said, "%", "as detect reports it"},
 		{r.Speed, "%", "fewer " + unit + "s in the same time, with the CPU time of cosched"},
 		{r.Own, "%", "of one CPU used by cosched"},
 		{r.Rate, " ", unit + "s a second while observed"},
@@ -228,8 +231,8 @@ func runCost(ctx context.Context, args []string) error {
 	return nil
 }
 
-// observe does what cosched detect does, but for looking for groups in what it saw. That
-// comes after it, and on a busy machine would take longer.
+// observe does what cosched detect does, except that it does not look for groups in what it
+// observed. detect does that afterwards, and on a busy machine it would take longer.
 func observe(ctx context.Context, pid int, lasting time.Duration, limit float64, faults bool) error {
 	c, err := detect.Open(limit/100, faults)
 	if err != nil {
@@ -242,7 +245,7 @@ func observe(ctx context.Context, pid int, lasting time.Duration, limit float64,
 	ctx, cancel := context.WithTimeout(ctx, lasting)
 	defer cancel()
 	var last detect.Overhead
-	// As often as the command takes what was counted.
+	// The interval is the same as in cosched detect.
 	if err := c.Run(ctx, 500*time.Millisecond, func(_ *detect.Sample, o detect.Overhead) { last = o }); err != nil {
 		return err
 	}
@@ -267,7 +270,7 @@ func monotonic() (time.Duration, error) {
 	return time.Duration(ts.Nano()), err
 }
 
-// look runs who observes; saw is what that prints, if it says anything.
+// look runs the observing program. If says is set, saw is what that program prints.
 func look(ctx context.Context, argv []string, says bool) (l cost.Look, saw watched, err error) {
 	if l.From, err = monotonic(); err != nil {
 		return l, saw, err
@@ -305,12 +308,12 @@ type worker struct {
 	points []cost.Point
 }
 
-// reports is how often the program does, in ms: often enough for the ends of looks that
-// last a second, seldom enough to be no work.
+// reports is the time between two reports of the program, in ms: short compared with looks that
+// last a second, and long enough that reporting costs almost nothing.
 const reports = 20
 
-// burst is what the other program does at a time, in loops: a third of a millisecond, so that
-// the system calls around it, which may be watched, are nothing beside it.
+// burst is how many loops the other program does at a time: a third of a millisecond, so that the
+// system calls between the bursts, which may be observed, cost almost nothing in comparison.
 const burst = 1000000
 
 func startWorker(ctx context.Context, share, mode string, loops int) (*worker, error) {
@@ -347,7 +350,7 @@ func (w *worker) stop() (points []cost.Point, err error) {
 	w.once.Do(func() {
 		w.cancel()
 		err = <-w.read
-		// It was killed.
+		// The program was killed, so an error is expected.
 		_ = w.cmd.Wait()
 	})
 	return w.points, err

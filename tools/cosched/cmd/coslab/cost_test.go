@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Each way of coslab cost watches what it is about, and nothing of the other; what it costs
-// is for those who have time to find out.
+// Each mode of coslab cost observes the events that it measures, and not those of the other mode.
+// The costs themselves are not checked, as that takes much longer.
 func TestCost(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -38,7 +38,7 @@ func TestCost(t *testing.T) {
 		{"nothing", []string{"--nothing"}, false, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			// A busy machine leaves little to see where the limit is low, and the programs
+			// On a busy machine, a low limit leaves little to observe, and the programs leave
 			// little time between two looks.
 			var stdout, stderr bytes.Buffer
 			var err error

@@ -29,8 +29,8 @@ const demoUsage = `usage: coslab demo [OPTIONS]
 
 Boots the kernel on 16 emulated CPUs in 4 LLC domains, runs two clusters under
 load, and shows where the kernel places their threads. Everything shown is read
-from cosched.stat, cosched.load and /proc in that guest. Exits with 1 when an act
-did not show what it promises. Set NO_COLOR to do without colors.
+from cosched.stat, cosched.load and /proc in that guest. Exits with 1 if an act did
+not show what it promises. Set NO_COLOR to switch colors off.
 
 options:
 `
@@ -38,10 +38,10 @@ options:
 func runDemo(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("coslab demo", flag.ContinueOnError)
 	base := fs.String("base", kbuild.Base(), "Linux `version` to build on")
-	kernel := fs.String("kernel", "test", "kernel `variant`, built if need be, or the path of a bzImage")
-	asJSON := fs.Bool("json", false, "print the result as JSON on standard output, and the rest on standard error")
+	kernel := fs.String("kernel", "test", "kernel `variant`, which is built if necessary, or the path of a bzImage")
+	asJSON := fs.Bool("json", false, "print the result as JSON on standard output, and everything else on standard error")
 	timeout := fs.Duration("timeout", 5*time.Minute, "give up after this `time`, once the kernel is built")
-	guest := fs.Bool("guest", false, "play the acts on this machine: what the command runs in its guest")
+	guest := fs.Bool("guest", false, "play the acts on this machine; the command uses this in its guest")
 	fs.Usage = func() {
 		fmt.Fprint(fs.Output(), demoUsage)
 		fs.PrintDefaults()
@@ -64,7 +64,7 @@ func runDemo(ctx context.Context, args []string) error {
 	}
 	report, err := showDemo(ctx, out, *kernel, *base, *timeout)
 	if ctx.Err() != nil {
-		// Whoever interrupts it needs no log of the guest's console.
+		// A user who interrupts the run does not need the log of the guest's console.
 		return errors.New("interrupted")
 	}
 	if err != nil {
@@ -81,14 +81,14 @@ func runDemo(ctx context.Context, args []string) error {
 	return nil
 }
 
-// showDemo builds, boots and shows.
+// showDemo builds the kernel, boots the guest and shows its events.
 func showDemo(ctx context.Context, out *os.File, image, base string, timeout time.Duration) (demo.Report, error) {
 	var none demo.Report
 	topology, err := vm.Find("demo")
 	if err != nil {
 		return none, err
 	}
-	// What is missing is told before minutes go into a kernel.
+	// A missing program is reported before minutes are spent on building a kernel.
 	stress, err := exec.LookPath("stress-ng")
 	if err != nil {
 		return none, errors.New("stress-ng is not on the PATH; `make setup` installs it, or the distribution's package stress-ng")
@@ -134,7 +134,7 @@ func showDemo(ctx context.Context, out *os.File, image, base string, timeout tim
 		Command:  []string{self, "demo", "--guest"},
 		Programs: []string{stress, filepath.Join(workloads, "warehouse")},
 		Timeout:  timeout,
-		// Figures of a guest that shares the host's cores with others say little.
+		// The figures mean little if the guest shares the host's cores with other guests.
 		Exclusive: true,
 		Stdout: vm.Lines(func(line string) {
 			if e, ok := demo.Receive(line); ok {
@@ -154,7 +154,7 @@ func showDemo(ctx context.Context, out *os.File, image, base string, timeout tim
 	return view.Finish(err), nil
 }
 
-// buildWorkloads compiles the sharing workload, in a second.
+// buildWorkloads compiles the sharing workload, which takes a second.
 func buildWorkloads(ctx context.Context, dir string) error {
 	root, err := kbuild.FindRoot()
 	if err != nil {
@@ -168,7 +168,7 @@ func buildWorkloads(ctx context.Context, dir string) error {
 	return nil
 }
 
-// terminal tells what the output can do.
+// terminal finds out what the output can do.
 func terminal(f io.Writer) demo.Terminal {
 	file, ok := f.(*os.File)
 	if !ok {

@@ -15,23 +15,24 @@ import (
 )
 
 func init() {
-	register("fuzz", "feed the parsers of files, annotations and messages what they do not expect", runFuzz)
+	register("fuzz", "feed the parsers of files, annotations and messages unexpected input", runFuzz)
 }
 
 const fuzzUsage = `usage: coslab fuzz [OPTIONS]
 
-Runs each fuzz test in Go for a while, with inputs that the fuzzer of Go derives from those of
-the test by what they reach, tells of each as it ends, and ends with a line "N passed,
-N failed". An input that makes a test fail is kept in testdata/fuzz of its package, where each
-later run of the tests tries it. What was found to reach more is kept in Go's own cache.
+Runs each fuzz test in Go for a while. Go's fuzzer derives new inputs from those of the test,
+guided by the code that they reach. The result of each test is printed as it ends, and the last
+line is "N passed, N failed". An input that makes a test fail is kept in testdata/fuzz of its
+package, where each later run of the tests tries it. Inputs that reach more code are kept in
+Go's own cache.
 
 options:
 `
 
 func runFuzz(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("coslab fuzz", flag.ContinueOnError)
-	lasting := fs.Duration("for", 20*time.Second, "how long each one runs, a `time`")
-	pattern := fs.String("run", "", "only those whose name, PACKAGE/FuzzName, matches this `regexp`")
+	lasting := fs.Duration("for", 20*time.Second, "how long each fuzz test runs, a `time`")
+	pattern := fs.String("run", "", "only the fuzz tests whose name, PACKAGE/FuzzName, matches this `regexp`")
 	fs.Usage = func() {
 		fmt.Fprint(fs.Output(), fuzzUsage)
 		fs.PrintDefaults()
@@ -44,7 +45,7 @@ func runFuzz(ctx context.Context, args []string) error {
 		return fmt.Errorf("--run: %w", err)
 	}
 	if *lasting < time.Second {
-		return fmt.Errorf("--for %s: less than a second reaches nothing", *lasting)
+		return fmt.Errorf("--for %s: want at least 1s, as shorter runs reach nothing", *lasting)
 	}
 	root, err := kbuild.FindRoot()
 	if err != nil {
@@ -80,7 +81,7 @@ func fuzzChecks(ctx context.Context, dir string, lasting time.Duration) ([]check
 		if err != nil || len(files) == 0 {
 			return nil, fmt.Errorf("no tests in %s: %w", folder, err)
 		}
-		// Those of a package whose files name none need not be compiled to know.
+		// A package whose files contain no fuzz test does not have to be compiled.
 		if exec.CommandContext(ctx, "grep", append([]string{"-q", "^func Fuzz"}, files...)...).Run() != nil {
 			continue
 		}
@@ -112,9 +113,9 @@ func fuzz(ctx context.Context, dir, path, name string, lasting time.Duration) er
 	return nil
 }
 
-// timeWasUp says whether all that failed is that the fuzzer's own time was up while a worker was
-// at work, which Go before 1.27 now and then reports as a failure (go.dev/issue/75804). What a
-// fuzz test itself reports names its file, or comes with the input.
+// timeWasUp reports whether the only failure is that the fuzzer's time was up while a worker was
+// running, which Go before 1.27 sometimes reports as a failure (go.dev/issue/75804). A report of a
+// fuzz test itself names its file, or comes with the input.
 func timeWasUp(out []byte) bool {
 	return overrun.Match(out) && !bytes.Contains(out, []byte("Failing input"))
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Each fuzz test of the module is run, and one that finds something fails.
+// Each fuzz test of the module is run. A fuzz test that finds something fails.
 func TestFuzz(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles the tests of many packages")
@@ -23,7 +23,7 @@ func TestFuzz(t *testing.T) {
 	var want, got []string
 	fuzzers := regexp.MustCompile(`(?m)^func (Fuzz\w+)\(`)
 	if err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
-		// This file has the text of two that are not of this module.
+		// This file contains the text of two fuzz tests that do not belong to this module.
 		if err != nil || !strings.HasSuffix(path, "_test.go") || filepath.Base(path) == "fuzz_test.go" {
 			return err
 		}

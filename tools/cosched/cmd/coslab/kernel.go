@@ -49,7 +49,7 @@ func runKernel(ctx context.Context, args []string) error {
 			names = append(names, v.Name)
 		}
 	}
-	// A misspelt name is told before the first of them is built.
+	// A misspelt name is reported before the first variant is built.
 	for _, name := range names {
 		if _, err := kbuild.FindVariant(name); err != nil {
 			return err

@@ -28,7 +28,7 @@ func register(name, about string, run func(ctx context.Context, args []string) e
 	commands = append(commands, command{name, about, run})
 }
 
-// exitStatus ends coslab with a status of its own, with nothing printed.
+// exitStatus ends coslab with this exit status, without printing an error.
 type exitStatus int
 
 func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }

@@ -25,31 +25,33 @@ func init() {
 
 const testUsage = `usage: coslab test [OPTIONS]
 
-Runs everything that make test runs, tells of each as it ends, and ends with a
-line "N passed, N failed". Names are lint/..., matrix/..., linux-BASE/..., qemu,
-kernel/VARIANT, and PACKAGE/TestName for tests in Go.
+Runs everything that make test runs. The result of each check or test is printed
+as it ends, and the last line is "N passed, N failed". Names are lint/...,
+matrix/..., linux-BASE/..., qemu, kernel/VARIANT, and PACKAGE/TestName for tests
+in Go.
 
 options:
 `
 
 // testedVariants are the kernels that the tests boot. They and QEMU are built first,
-// so that no test's time includes a build.
+// so that the time of a test does not include a build.
 var testedVariants = []string{"test", "vanilla", "debug"}
 
-// A cold build of the debug kernel takes 15 minutes on two slow cores.
+// buildTimeout: a build of the debug kernel from scratch takes 15 minutes on two slow cores.
 const buildTimeout = 30 * time.Minute
 
-// An image of Debian takes 100 s beside a kernel build, and a slow mirror has its say.
+// imageTimeout: making an image of Debian takes 100 s while a kernel is built at the same time, and
+// a slow mirror can make that longer.
 const imageTimeout = 20 * time.Minute
 
-// goTestTimeout bounds the tests of one module; each guest has a shorter one of its own.
+// goTestTimeout bounds the tests of one module. Each guest has its own, shorter timeout.
 const goTestTimeout = 100 * time.Minute
 
 func runTest(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("coslab test", flag.ContinueOnError)
 	base := fs.String("base", kbuild.Base(), "Linux `version` to test on")
-	pattern := fs.String("run", "", "only checks, kernels and Go tests whose name matches this `regexp`; Go tests\nare matched by the name of the top-level function alone")
-	integration := fs.Bool("integration", false, "instead, the tests with real software in guests of Debian: kernel/integration,\nimage/SUITE, contrib/NAME and tests/TestIntegration...; --run then matches what follows that")
+	pattern := fs.String("run", "", "only checks, kernels and Go tests whose name matches this `regexp`; for Go tests,\nonly the name of the top-level function is matched")
+	integration := fs.Bool("integration", false, "instead, run the tests with real software in guests of Debian: kernel/integration,\nimage/SUITE, contrib/NAME and tests/TestIntegration...; --run then matches the part\nof a test's name after TestIntegration")
 	fs.Usage = func() {
 		fmt.Fprint(fs.Output(), testUsage)
 		fs.PrintDefaults()
@@ -66,7 +68,7 @@ func runTest(ctx context.Context, args []string) error {
 		return err
 	}
 	o := kbuild.Options{Root: root, Base: *base, Out: os.Stderr}
-	// For the tests in Go, which build what they boot.
+	// The tests in Go read this, as they build the kernels that they boot.
 	if err := os.Setenv(kbuild.BaseEnv, *base); err != nil {
 		return err
 	}
@@ -114,8 +116,8 @@ func runTest(ctx context.Context, args []string) error {
 	return t.finish()
 }
 
-// runIntegration makes what the tests with real software boot, and runs them. Their
-// build tag keeps them out of everything else.
+// runIntegration makes what the tests with real software boot, and runs these tests. Their
+// build tag keeps them out of all other runs.
 func runIntegration(ctx context.Context, o kbuild.Options, pattern string) error {
 	o.Variant = "integration"
 	checks := []check{{"qemu", func(ctx context.Context) error {
@@ -151,7 +153,7 @@ func runIntegration(ctx context.Context, o kbuild.Options, pattern string) error
 		return err
 	}
 	if t == before {
-		// What the guests need was only prepared.
+		// No test ran: only what the guests need was prepared.
 		fmt.Println(t)
 		return fmt.Errorf("--run %s: no test has a name of TestIntegration and something that matches: grep -h ^func.TestIntegration tests/*.go", pattern)
 	}
@@ -169,10 +171,11 @@ type event struct {
 	ImportPath  string
 }
 
-// goTests runs the tests of a module. Packages run one after the other: two that
-// boot guests at the same time would only disturb each other's timing.
+// goTests runs the tests of a module. Packages run one after the other, because two
+// that boot guests at the same time would disturb each other's timing.
 func (t *tally) goTests(ctx context.Context, dir, pattern string, more ...string) error {
-	// What go test remembers of a test hangs on the files of its module, not on the kernel's.
+	// -count=1, because cached results of go test depend on the files of the module, but not on
+	// those of the kernel.
 	args := append([]string{"test", "-json", "-p=1", "-count=1", "-timeout", goTestTimeout.String()}, more...)
 	if pattern != "" {
 		args = append(args, "-run", pattern)
@@ -193,7 +196,7 @@ func (t *tally) goTests(ctx context.Context, dir, pattern string, more ...string
 	before := t.failed
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, 1<<20)
-	said := map[string]string{} // output of a test, or of a package, until its fate is known
+	said := map[string]string{} // output of a test, or of a package, until its result is known
 	for lines.Scan() {
 		var e event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
@@ -216,8 +219,8 @@ func (t *tally) goTests(ctx context.Context, dir, pattern string, more ...string
 	return nil
 }
 
-// take accounts for one event. Only tests at the top are counted; the failing
-// parts of one show in its output.
+// take accounts for one event. Only top-level tests are counted. The failing
+// subtests of a test are shown in its output.
 func (t *tally) take(e event, said map[string]string) {
 	name := e.Package
 	if e.Test != "" {
@@ -232,7 +235,7 @@ func (t *tally) take(e event, said map[string]string) {
 		if part {
 			name = shortPackage(e.Package) + "/" + top
 		}
-		// The frames around a test's output say nothing that is not said here.
+		// Leave out the lines of go test that repeat what is printed here.
 		if l := strings.TrimSpace(e.Output); !strings.HasPrefix(l, "=== ") && l != "PASS" && l != "FAIL" {
 			said[name] += e.Output
 		}
@@ -244,8 +247,8 @@ func (t *tally) take(e event, said map[string]string) {
 			return
 		}
 		if e.Test == "" {
-			// A package fails when one of its tests does, which is counted, or with none, when
-			// it does not compile or panics.
+			// A package fails if one of its tests fails, which is already counted, or if it does not
+			// compile or panics, which is counted here.
 			if e.Action == "fail" && (e.FailedBuild != "" || strings.Contains(said[name], "panic: ") || strings.Contains(said[name], "setup failed")) {
 				t.failed++
 				fmt.Printf("FAIL %s (%s)\n%s%s", name, took, said[e.FailedBuild], said[name])
@@ -267,7 +270,7 @@ func (t *tally) take(e event, said map[string]string) {
 	}
 }
 
-// shortPackage is a package's path without what all of them share.
+// shortPackage is a package's path without the parts that all packages share.
 func shortPackage(p string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(p, "cosched.io/cosched/"), "internal/")
 }

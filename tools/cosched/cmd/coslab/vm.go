@@ -32,9 +32,9 @@ func (l *listFlag) Set(s string) error { *l = append(*l, s); return nil }
 const vmUsage = `usage: coslab vm [OPTIONS] [--] PROGRAM [ARGUMENT...]
 
 Boots a kernel in QEMU, runs PROGRAM in the guest as root, passes its output on
-and exits with its exit status (125 when the guest itself fails). A PROGRAM with
-a slash is taken from this machine, with its shared libraries; one without is a
-busybox applet or one of --with.
+and exits with its exit status (125 if the guest itself fails). A PROGRAM with a
+slash is taken from this machine, with its shared libraries. A PROGRAM without a
+slash is a busybox applet or one of the programs given by --with.
 
   coslab vm --preset smt8 -- cat /sys/fs/cgroup/cgroup.controllers
   coslab vm --preset demo --with stress-ng -- stress-ng --cpu 16 --timeout 3s
@@ -43,18 +43,18 @@ busybox applet or one of --with.
 options:
 `
 
-// guestFailed is the exit status for a guest that fails, as timeout(1) and
-// docker(1) use it: programs seldom exit with it.
+// guestFailed is the exit status for a guest that fails. timeout(1) and docker(1) use
+// it in the same way, because programs seldom exit with it.
 const guestFailed = 125
 
 func runVM(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("coslab vm", flag.ContinueOnError)
 	preset := fs.String("preset", "demo", "the guest's topology, by `name` (see coslab presets)")
-	kernel := fs.String("kernel", "test", "kernel `variant`, built if need be, or the path of a bzImage")
+	kernel := fs.String("kernel", "test", "kernel `variant`, which is built if necessary, or the path of a bzImage")
 	base := fs.String("base", kbuild.Base(), "Linux `version` of the variant")
 	topo := fs.String("topology", "", "instead of a preset: `SOCKETS,DIES,CORES,THREADS[,NODES[,DISTANCE]]`")
-	memory := fs.Int("memory", 0, "`MiB` of memory (default: 1024 and 16 for each CPU)")
-	online := fs.Int("online", 0, "bring up only this `number` of CPUs, the others can be put online")
+	memory := fs.Int("memory", 0, "`MiB` of memory (default: 1024, plus 16 for each CPU)")
+	online := fs.Int("online", 0, "bring up only this `number` of CPUs; the others can be put online later")
 	cmdline := fs.String("append", "", "more kernel `parameters`")
 	timeout := fs.Duration("timeout", vm.DefaultTimeout, "give up after this `time`")
 	virtual := fs.Bool("virtual", false, "run in parallel virtual time: every run with the same seed is the same")
@@ -63,15 +63,15 @@ func runVM(ctx context.Context, args []string) error {
 	quantum := fs.Duration("quantum", 0, "with --virtual or --model, how far clocks of CPUs may be apart (default 10us)")
 	pause := fs.Duration("pause", 0, "with --virtual or --model, the `time` that PAUSE takes (default 50ns)")
 	model := fs.String("model", "", "run on this machine `model`, with its topology, in virtual time (see coslab models)")
-	modelOn := fs.Bool("model-on", false, "let accesses take time from boot on, not only when the program asks for it")
+	modelOn := fs.Bool("model-on", false, "model the time of memory accesses from boot on, not only when the program asks for it")
 	modelReport := fs.String("model-report", "", "write what the model counted to this `file`, as JSON; - is standard error")
-	modelLines := fs.Int("model-lines", 0, "with --model-report, this `number` of the lines of memory that took most time, with the kernel's symbols")
-	modelScatter := fs.Uint("model-scatter", 0, "draw from this `number` which lines share a set of L1, instead of by address (default: what the model says)")
-	disk := fs.String("disk", "", "let the guest live on an image of this Debian `suite` (trixie, bookworm), with systemd,\nmade if need be; PROGRAM runs as a service")
-	report := fs.Bool("fail-on-report", true, "fail when the kernel reports a problem on the console")
+	modelLines := fs.Int("model-lines", 0, "with --model-report, include this `number` of cache lines that took most time, with the kernel's symbols")
+	modelScatter := fs.Uint("model-scatter", 0, "seed, a `number`, for choosing at random which lines share a set of L1, instead of by address (default: as the model says)")
+	disk := fs.String("disk", "", "run the guest from an image of this Debian `suite` (trixie, bookworm), with systemd;\nthe image is made if necessary; PROGRAM runs as a service")
+	report := fs.Bool("fail-on-report", true, "fail if the kernel reports a problem on the console")
 	verbose := fs.Bool("console", false, "show the kernel's console on standard error")
 	var with, files, env listFlag
-	fs.Var(&with, "with", "put this `program` of the host into the guest too (repeatable)")
+	fs.Var(&with, "with", "also put this `program` of the host into the guest (repeatable)")
 	fs.Var(&files, "file", "put a file into the guest: `HOST:GUEST` (repeatable)")
 	fs.Var(&env, "env", "`NAME=VALUE` for the program's environment (repeatable)")
 	fs.Usage = func() {
@@ -85,17 +85,17 @@ func runVM(ctx context.Context, args []string) error {
 		return errors.New("no PROGRAM to run (coslab vm --help says more)")
 	}
 	if *modelLines < 0 || *modelLines > 1_000_000 {
-		return fmt.Errorf("--model-lines %d: 0 to 1000000", *modelLines)
+		return fmt.Errorf("--model-lines %d: want 0 to 1000000", *modelLines)
 	}
 	if *modelLines > 0 && *modelReport == "" {
-		return errors.New("--model-lines is of --model-report: add that")
+		return errors.New("--model-lines needs --model-report: add that")
 	}
 	if *modelScatter > math.MaxUint32 {
-		return fmt.Errorf("--model-scatter %d: 1 to %d", *modelScatter, uint32(math.MaxUint32))
+		return fmt.Errorf("--model-scatter %d: want 1 to %d", *modelScatter, uint32(math.MaxUint32))
 	}
 	if *model == "" {
 		if f := firstSet(fs, "model-on", "model-report", "model-lines", "model-scatter"); f != "" {
-			return fmt.Errorf("--%s is of a machine model: add --model", f)
+			return fmt.Errorf("--%s needs a machine model: add --model", f)
 		}
 	}
 	c := vm.Config{
@@ -109,12 +109,12 @@ func runVM(ctx context.Context, args []string) error {
 	var err error
 	if *virtual || *model != "" {
 		if *shift < 0 || *shift > 10 {
-			return fmt.Errorf("--shift %d: 0 to 10", *shift)
+			return fmt.Errorf("--shift %d: want 0 to 10", *shift)
 		}
 		c.Virtual = &vm.VirtualTime{Shift: *shift, Seed: *seed, Pause: *pause, Quantum: *quantum}
 	} else {
 		if f := firstSet(fs, "shift", "seed", "quantum", "pause"); f != "" {
-			return fmt.Errorf("--%s is of virtual time: add --virtual, or --model", f)
+			return fmt.Errorf("--%s needs virtual time: add --virtual or --model", f)
 		}
 	}
 	p, err := vm.Find(*preset)
@@ -130,7 +130,7 @@ func runVM(ctx context.Context, args []string) error {
 	for _, f := range files {
 		host, guest, ok := strings.Cut(f, ":")
 		if !ok || host == "" || guest == "" {
-			return fmt.Errorf("--file %s: it is HOST:GUEST", f)
+			return fmt.Errorf("--file %s: want HOST:GUEST", f)
 		}
 		c.Files = append(c.Files, vm.File{Host: host, Path: guest})
 	}
@@ -139,7 +139,7 @@ func runVM(ctx context.Context, args []string) error {
 			return err
 		}
 	}
-	// Of one of one's own, nobody knows.
+	// For a kernel given by path, vmlinux and the number of CPUs that it supports are not known.
 	vmlinux := ""
 	c.Kernel, c.KernelCPUs = *kernel, c.Topology.CPUs()
 	if !strings.Contains(*kernel, "/") {
@@ -179,7 +179,7 @@ func runVM(ctx context.Context, args []string) error {
 	return nil
 }
 
-// writeModelReport names the kernel's data if there is a vmlinux.
+// writeModelReport writes what the model counted. With a vmlinux, it names the kernel's data.
 func writeModelReport(machine *lab.Machine, file, vmlinux string) error {
 	r, err := machine.Report()
 	if err != nil {
@@ -202,7 +202,8 @@ func writeModelReport(machine *lab.Machine, file, vmlinux string) error {
 	return os.WriteFile(file, data, 0o644)
 }
 
-// firstSet is the first of the options that were given, by name; empty if none was.
+// firstSet gives the first of these options, in the order of their names, that was given; empty if
+// none was.
 func firstSet(fs *flag.FlagSet, names ...string) string {
 	first := ""
 	fs.Visit(func(f *flag.Flag) {
@@ -216,7 +217,8 @@ func firstSet(fs *flag.FlagSet, names ...string) string {
 const modelsUsage = `usage: coslab models [--json] [--check] [MODEL...]
 
 Lists the machine models, or some of them. With --check, measures in a guest of each
-what others have published of the machine that it imitates, and prints both.
+model what others have published about the machine that it imitates, and prints both
+values.
 
 options:
 `

@@ -1,4 +1,4 @@
-// Package cli is how the commands that people call say what went wrong.
+// Package cli prints the errors of the commands that users call.
 package cli
 
 import (
@@ -12,9 +12,9 @@ import (
 	"cosched.io/cosched"
 )
 
-// Fail prints what a command ended with, in one line, and gives the exit status that it is.
+// Fail prints the error that a command ended with, in one line, and gives the exit status for it.
 func Fail(at *cobra.Command, err error, stderr io.Writer) int {
-	status := cosched.ExitUsage // what cobra itself finds is wrong usage
+	status := cosched.ExitUsage // an error that cobra itself finds is wrong usage
 	var p *cosched.Problem
 	if errors.As(err, &p) {
 		status = p.Status

@@ -22,7 +22,7 @@ const (
 	notFound      = 127
 )
 
-// settings are what a cluster can be given.
+// settings are the options that give a cluster its home and weights.
 type settings struct {
 	home, weights string
 	force         bool
@@ -45,9 +45,9 @@ SPEC of a home:
   near:CPU   the LLC domain of a CPU
   dev:NAME   the CPUs local to a network card or block device
   auto       the kernel chooses
-  inherit    that of the cgroup above, the default`
+  inherit    the home of the cgroup above, the default`
 
-// parsed are settings that are well-formed.
+// parsed is what settings contain, after the check that they are well-formed.
 type parsed struct {
 	home       cosched.Home
 	weights    *cosched.Weights
@@ -97,8 +97,8 @@ func createCmd(h cosched.Host) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create NAME",
 		Short: "make a cluster",
-		Long: `Makes the cgroup NAME, and those above it that are not there, enables the controller
-for it, and gives it a home and weights.
+		Long: `Makes the cgroup NAME and those above it that do not exist, enables the controller for
+it, and gives it a home and weights.
 ` + homeHelp,
 		Example: `  cosched create shop --home llc:0
   cosched create shop/till --home 0-1 --threaded`,
@@ -124,7 +124,7 @@ for it, and gives it a home and weights.
 		}),
 	}
 	s.flags(h, cmd)
-	cmd.Flags().BoolVar(&threaded, "threaded", false, "make it for single threads of the processes of the cluster above it")
+	cmd.Flags().BoolVar(&threaded, "threaded", false, "make it for single threads of processes that are in the cluster above it")
 	return cmd
 }
 
@@ -165,16 +165,16 @@ func moveCmd(h cosched.Host) *cobra.Command {
 		Use:   "move NAME PID...",
 		Short: "put running processes or threads into a cluster",
 		Long: `Puts processes with all of their threads into a cluster, or single threads with
---threads. A cluster for single threads is a part of another one, CLUSTER/PART: the
-kernel keeps all threads of a process below one cgroup. So move --threads makes PART
-threaded, and a process that is elsewhere is put into CLUSTER first, as a whole.
+--threads. A cluster for single threads is a part of another one, CLUSTER/PART, because
+the kernel keeps all threads of a process below one cgroup. So move --threads makes PART
+threaded, and first puts a process that is elsewhere into CLUSTER, as a whole.
 
-With --vm, the process is a QEMU, whose threads are put into NAME/vcpu and
-NAME/emulator, once: give NAME/vcpu a home. vCPUs are told by their names, which QEMU
-gives with -name debug-threads=on, or with --qmp by a monitor.
+With --vm, the process is a QEMU. Its threads are put into NAME/vcpu and NAME/emulator,
+once: give NAME/vcpu a home. vCPU threads are recognized by the names that QEMU gives
+them with -name debug-threads=on or, with --qmp, by asking a monitor.
 
-One that cannot be moved does not keep the others from it; the exit status is that of
-the first such.`,
+If a process or thread cannot be moved, the others still are. The exit status is that of
+the first failure.`,
 		Example: `  cosched move shop 4711 4712
   cosched create shop/till --home 0-1
   cosched move --threads shop/till 4715
@@ -222,8 +222,8 @@ the first such.`,
 		}),
 	}
 	cmd.Flags().BoolVar(&threads, "threads", false, "the numbers are threads (TIDs), moved one by one")
-	cmd.Flags().BoolVar(&vm, "vm", false, "the process is QEMU: put its vCPUs and its other threads apart")
-	cmd.Flags().StringVar(&socket, "qmp", "", "with --vm, the `SOCKET` of a QMP monitor that nobody else uses")
+	cmd.Flags().BoolVar(&vm, "vm", false, "the process is QEMU: put its vCPUs and its other threads into separate parts")
+	cmd.Flags().StringVar(&socket, "qmp", "", "with --vm, the `SOCKET` of a QMP monitor that no other program uses")
 	return cmd
 }
 
@@ -259,21 +259,22 @@ func runCmd(h cosched.Host) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [--home SPEC] [--weights P:A] [--cluster NAME] [--soften | --vm] [--] COMMAND [ARGUMENT...]",
 		Short: "run a command in a cluster",
-		Long: `Puts itself into a cluster and becomes COMMAND: no process is left in between. The
-cluster is NAME, made if it is not there, or a new one, run-PID, which a later cosched
-run removes once it is empty.
+		Long: `Puts itself into a cluster and then becomes COMMAND, so that no process is left in
+between. The cluster is NAME, which is made if it does not exist, or a new one, run-PID,
+which a later cosched run removes once it is empty.
 
-With --soften, what COMMAND asks for with sched_setaffinity and pthread_setaffinity_np
-becomes the home of a cluster for that thread, soft-CPUS below the command's: what was
-to bind it is a preference. COMMAND has to be linked with shared libraries, and to run
-with no more rights than its caller: not set-user-ID nor, for others than root, with file
-capabilities. Where the kernel has no controller, it is run as it is.
+With --soften, the CPUs that COMMAND passes to sched_setaffinity and
+pthread_setaffinity_np become the home of a cluster for that thread, soft-CPUS below the
+cluster of COMMAND: they are a preference and no longer bind the thread. COMMAND must be
+linked with shared libraries and must run with no more rights than its caller: it must not
+be set-user-ID or set-group-ID nor, unless root runs it, have file capabilities. If the
+kernel has no controller, COMMAND runs unchanged.
 
-With --vm, COMMAND is QEMU, or a script that becomes it. Its threads are put into parts
-of the cluster: vCPUs into vcpu, which has the home and weights, all others into
-emulator, which has none or that of --emulator-home. A small process beside QEMU sees to
-that, for vCPUs that are plugged in later too, and ends with it. QEMU gets one more
-monitor to be asked by, -readconfig; its own are as they were.
+With --vm, COMMAND is QEMU, or a script that becomes QEMU. Its threads are put into parts
+of the cluster: vCPUs into vcpu, which has the home and weights, and all others into
+emulator, which has no home or that of --emulator-home. A small process beside QEMU does
+this, also for vCPUs that are plugged in later, and ends when QEMU ends. For its queries,
+QEMU gets one more monitor, with -readconfig; the other monitors are not changed.
 
 The exit status is the command's; 127 if it is not found, 126 if it cannot be executed,
 125 if cosched fails.
@@ -323,8 +324,9 @@ The exit status is the command's; 127 if it is not found, 126 if it cannot be ex
 				return err
 			}
 			from, _ := h.CgroupOf(os.Getpid())
-			// What was there does not change for a process that cannot be put into it; what was
-			// made can be removed as long as none is in it.
+			// An existing cluster is changed only after the process has been put into it: if that
+			// fails, nothing has changed. A cluster that was made here gets its settings first: if
+			// that fails, no process is in it yet and it can be removed.
 			first := func() error { return h.MoveProcess(g, os.Getpid()) }
 			then := func() error { return p.apply(h, g, cmd) }
 			if len(made) > 0 {
@@ -338,18 +340,18 @@ The exit status is the command's; 127 if it is not found, 126 if it cannot be ex
 			}
 			err = execute(path, args, env)
 			if len(made) > 0 && from != "" {
-				_ = h.MoveProcess(from, os.Getpid()) // Undo says what stays without
+				_ = h.MoveProcess(from, os.Getpid()) // if this fails, Undo says what is left
 			}
 			return h.Undo(made, err)
 		}),
 	}
-	// What follows COMMAND is its own.
+	// The arguments after COMMAND belong to COMMAND.
 	cmd.Flags().SetInterspersed(false)
 	s.flags(h, cmd)
-	cmd.Flags().StringVar(&name, "cluster", "", "run in this cluster, `NAME`, made if it is not there")
+	cmd.Flags().StringVar(&name, "cluster", "", "run in the cluster `NAME`, which is made if it does not exist")
 	_ = cmd.RegisterFlagCompletionFunc("cluster", names(h, true))
 	vm.flags(h, cmd)
-	cmd.Flags().BoolVar(&soft, "soften", false, "turn the command's own CPU affinity into preferences")
+	cmd.Flags().BoolVar(&soft, "soften", false, "turn the CPU affinity that the command sets into a preference")
 	return cmd
 }
 
@@ -383,7 +385,8 @@ func cannotExecute(name string, err error) error {
 	return &cosched.Problem{Status: notExecutable, Text: fmt.Sprintf("%s: cannot be executed: %v", name, err), Err: err}
 }
 
-// execute becomes the command. What has no #! is a script of sh, as for execvp(3).
+// execute replaces this process with the command. A file without #! that the kernel does not
+// know how to execute is run as a script of sh, as execvp(3) does.
 func execute(path string, args, env []string) error {
 	err := syscall.Exec(path, args, env)
 	if errors.Is(err, syscall.ENOEXEC) {

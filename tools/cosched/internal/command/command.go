@@ -32,7 +32,7 @@ func mainOf(root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 		return int(done)
 	}
 	status := cli.Fail(at, err, stderr)
-	// As env(1) has it: less than 125 is the command's.
+	// As with env(1): a status below 125 is that of the command that was run.
 	if _, runs := at.Annotations[ofCommand]; runs && status != notFound && status != notExecutable {
 		status = notRun
 	}
@@ -44,7 +44,7 @@ var runsCommand = map[string]string{ofCommand: ""}
 
 const ofCommand = "exit status"
 
-// exited is the exit status of a command that ran, which is no failure of this one.
+// exited is the exit status of a command that ran. It is not a failure of cosched itself.
 type exited int
 
 func (e exited) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
@@ -54,10 +54,10 @@ func New(h cosched.Host) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "cosched",
 		Short: "make and show clusters of threads with a home",
-		Long: `The threads of a cluster prefer the CPUs of its home and leave them rather than let
-a CPU idle. A cluster is a cgroup; NAME is one in the base, which is
-` + h.Cgroup + `/cosched for root and cosched in the cgroup that is delegated to
-other users, or a path below ` + h.Cgroup + `.`,
+		Long: `The threads of a cluster prefer the CPUs of its home, and leave them rather than let a
+CPU idle. A cluster is a cgroup. NAME is a cluster in the base, or a path below
+` + h.Cgroup + `. The base is ` + h.Cgroup + `/cosched for root; for other users it is
+cosched in the cgroup that is delegated to them.`,
 		Example: `  cosched run --home llc:1 -- make -j8
   cosched create shop --home 0-3
   cosched move shop $(pidof shopd)
@@ -66,9 +66,10 @@ other users, or a path below ` + h.Cgroup + `.`,
 		SilenceUsage:       true,
 		DisableSuggestions: true, // one line
 		Args:               cobra.NoArgs,
-		// Printing the help is its one work.
+		// Without a verb, the only thing to do is to print the help.
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		// The one below leaves PowerShell out, which runs on none of these kernels' hosts by itself.
+		// completionCmd takes its place. It leaves out PowerShell, which hosts with these kernels do
+		// not have by default.
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
 	root.AddCommand(
@@ -79,12 +80,13 @@ other users, or a path below ` + h.Cgroup + `.`,
 	return root
 }
 
-// Problems that are not the package cosched's.
+// usage is a problem of wrong usage, which does not come from the package cosched.
 func usage(format string, args ...any) error {
 	return &cosched.Problem{Status: cosched.ExitUsage, Text: fmt.Sprintf(format, args...)}
 }
 
-// run makes an error that is not explained yet one of the command, not of its usage.
+// run wraps a verb so that an error that is not a Problem yet becomes one with ExitFailure.
+// Without that it would be reported as wrong usage.
 func run(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		err := f(cmd, args)
@@ -97,7 +99,7 @@ func run(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, [
 	}
 }
 
-// print prints what a function writes, at once.
+// print prints what a function writes, in a single write.
 func print(cmd *cobra.Command, f func(w io.Writer)) error {
 	var b bytes.Buffer
 	f(&b)
@@ -133,7 +135,7 @@ func names(h cosched.Host, all bool) cobra.CompletionFunc {
 	}
 }
 
-// homes completes specifications of homes.
+// homes completes home specifications.
 func homes(h cosched.Host) cobra.CompletionFunc {
 	return func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		list := []string{"auto", "inherit", "dev:", "near:"}

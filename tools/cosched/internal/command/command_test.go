@@ -23,8 +23,8 @@ import (
 	"cosched.io/cosched/internal/sample"
 )
 
-// treeVariable names the directory of a machine for tests: with it, the test binary is
-// the cosched command of that machine.
+// treeVariable names the environment variable with the directory of a machine for tests. If it is
+// set, the test binary acts as the cosched command on that machine.
 const treeVariable = "COSCHED_TEST_TREE"
 
 func TestMain(m *testing.M) {
@@ -77,7 +77,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// A name moves no cursor and breaks no table.
+// A name cannot move the cursor or break a table.
 func TestNames(t *testing.T) {
 	h := coschedtest.Host(t)
 	if err := os.Rename(filepath.Join(h.Cgroup, "cosched/shop"), filepath.Join(h.Cgroup, "cosched/s\x1b[2J\n\tp")); err != nil {
@@ -125,7 +125,7 @@ func TestStat(t *testing.T) {
 	}
 }
 
-// A writer that changes the counters after each table.
+// The writer changes the counters after each table.
 type onWrite struct {
 	bytes.Buffer
 	f func()
@@ -144,7 +144,7 @@ func TestWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	var errs bytes.Buffer
-	spilled := []string{"412", "7"} // the last is of one that was made again
+	spilled := []string{"412", "7"} // the last value is that of a cluster that was removed and made again
 	out := &onWrite{f: func() {
 		if len(spilled) > 0 {
 			coschedtest.Replace(t, filepath.Join(dir, "cosched.stat"), strings.Replace(string(text), "wakeups_spilled 312", "wakeups_spilled "+spilled[0], 1))
@@ -227,7 +227,7 @@ func TestRecordAndReplay(t *testing.T) {
 		if status, _, errs = call(h, "record", "-o", file, "--append", "--count", "2", "--interval", "1ms", "shop"); status != 0 || !strings.Contains(errs, "was cut off") {
 			t.Errorf("append: %d, %s", status, errs)
 		}
-		// Two samples are left of the first, two are of the second.
+		// Two samples are left from the first recording, two are from the second.
 		status, out, errs = call(h, "replay", file, "--json", "--filter", "TILL")
 		if lines := strings.Split(strings.TrimSpace(out), "\n"); status != 0 || errs != "" || len(lines) != 2 {
 			t.Fatalf("%d, %d lines, %s", status, len(lines), errs)
@@ -241,7 +241,7 @@ func TestRecordAndReplay(t *testing.T) {
 			t.Errorf("corrupt: %d, %s", status, errs)
 		}
 	}
-	// Removed while it is recorded: what was recorded is there.
+	// The cluster is removed while it is recorded. The samples taken before that are in the file.
 	file := filepath.Join(t.TempDir(), "r")
 	out := &onWrite{f: func() { os.RemoveAll(filepath.Join(h.Cgroup, "cosched/shop")) }}
 	var errs bytes.Buffer
@@ -253,7 +253,7 @@ func TestRecordAndReplay(t *testing.T) {
 	if status, _, errs := call(h, "replay", file); status != cosched.ExitData || !strings.Contains(errs, "without samples") {
 		t.Errorf("no samples: %d, %s", status, errs)
 	}
-	// One sample says what there is, and no rates.
+	// A single sample shows what exists, but no rates.
 	coschedtest.Replace(t, file, out.String())
 	if status, text, errs := call(h, "replay", file); status != 0 || !strings.Contains(text, "2 clusters, 8 CPUs") {
 		t.Errorf("one sample: %d, %s%s", status, text, errs)
@@ -273,7 +273,7 @@ func TestPlot(t *testing.T) {
 	if status, _, errs := call(h, "plot", r, "-o", image); status != cosched.ExitData || !strings.Contains(errs, "nothing to draw") {
 		t.Errorf("one sample: %d, %s", status, errs)
 	}
-	// A recording of its own: samples that are not compared.
+	// A second recording in the file: its samples are not compared with those of the first.
 	call(h, "record", "-o", r, "--append", "--count", "3", "--interval", "10ms")
 	if status, out, errs := call(h, "plot", r, "-o", image); status != 0 || out+errs != "" {
 		t.Errorf("%d, %s%s", status, out, errs)
@@ -334,14 +334,14 @@ func TestChange(t *testing.T) {
 	if status, _, _ := call(h, "move", "night", "41", "50"); status != 0 || read("night/cgroup.procs") != "50" {
 		t.Errorf("moved: %d, %s", status, read("night/cgroup.procs"))
 	}
-	// One that exited does not keep the others from being moved.
+	// A process that has exited does not prevent the others from being moved.
 	status, _, errs := call(h, "move", "shop", "98", "50", "99")
 	if status != cosched.ExitNoInput || read("shop/cgroup.procs") != "50" || strings.Count(errs, "\n") != 2 || !strings.Contains(errs, "/98:") || !strings.Contains(errs, "/99:") {
 		t.Errorf("%d: %s", status, errs)
 	}
 }
 
-// Of those who run commands in a new cluster at the same time, one has made it.
+// If several processes run commands in a new cluster at the same time, one of them has made it.
 func TestRunGroup(t *testing.T) {
 	h := coschedtest.Host(t)
 	for _, tc := range []struct {
@@ -388,7 +388,7 @@ func TestErrors(t *testing.T) {
 		{"top none", 66, "no such cgroup"},
 		{"top --interval 0s", 64, "at least 1ms"},
 		{"top --sort size", 64, "--sort size: want name, cpu"},
-		{"top --rows -1", 64, "--rows is at least 0"},
+		{"top --rows -1", 64, "--rows must be at least 0"},
 		{"record", 64, "give --output FILE"},
 		{"record -o x none", 66, "no such cgroup"},
 		{"record -o /none/x --count 1", 73, "/none/x: no such file or directory"},
@@ -436,7 +436,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// A verb that fails has changed nothing, or says what it has.
+// A verb that fails has changed nothing, or says what it has changed.
 func TestFailure(t *testing.T) {
 	h := coschedtest.Host(t)
 	cluster := func(name string) string { return filepath.Join(h.Cgroup, "cosched", name) }
@@ -460,16 +460,16 @@ func TestFailure(t *testing.T) {
 		}
 	}
 	own := strconv.Itoa(os.Getpid())
-	// This process is none of the machine's, and cannot be moved.
+	// This process does not exist on the machine for tests, so it cannot be moved.
 	for _, args := range []string{"run --cluster shop --home 4-5 true", "run --cluster a/b --home 0 true", "run --home 0 true"} {
 		fails(h, notRun, "/"+own+": no such process", args)
 	}
 	fails(h, cosched.ExitData, "bring one online", "create a/b --home 10")
 	gone("a/b", "a", "run-"+own)
-	// What is above and was there stays.
+	// A cgroup above that existed before is kept.
 	fails(h, cosched.ExitData, "bring one online", "create shop/b --home 10")
 	gone("shop/b")
-	// What cannot be removed is named.
+	// A cgroup that cannot be removed is named.
 	stuck := h
 	stuck.Rmdir = func(path string) error {
 		if path == cluster("a") {
@@ -482,7 +482,7 @@ func TestFailure(t *testing.T) {
 	if err := h.Rmdir(cluster("a")); err != nil {
 		t.Fatal(err)
 	}
-	// Now it can be moved.
+	// Now this process exists there and can be moved.
 	coschedtest.Append(t, filepath.Join(h.Proc, own, "cgroup"), "0::/user.slice/user@7.service\n")
 	fails(h, notRun, "bring one online", "run --cluster shop --home 10 true")
 	errs := fails(h, notRun, "bring one online", "run --cluster a/b --home 10 true")
@@ -490,7 +490,7 @@ func TestFailure(t *testing.T) {
 		t.Error(errs)
 	}
 	gone("a/b", "a")
-	// It goes back from what was made for a command that cannot be executed.
+	// If the command cannot be executed, the process moves back from the cluster that was made for it.
 	script := filepath.Join(t.TempDir(), "script")
 	if err := os.WriteFile(script, []byte("#!/no/such/interpreter\n"), 0o755); err != nil {
 		t.Fatal(err)
@@ -524,7 +524,7 @@ func TestHelp(t *testing.T) {
 	verbs := []string{"run", "create", "set", "move", "ls", "tree", "stat", "top", "record", "replay", "plot", "dump", "rm", "topology", "completion", "schedstat", "detect", "unit", "libvirt-hook"}
 	var have []string
 	for _, c := range New(h).Commands() {
-		if !c.Hidden { // one for this command itself
+		if !c.Hidden { // a hidden verb is only for cosched itself
 			have = append(have, c.Name())
 		}
 	}
@@ -570,7 +570,7 @@ func TestCompletion(t *testing.T) {
 		}
 		path, err := exec.LookPath(shell)
 		if err != nil {
-			continue // bash is there wherever make is used
+			continue // bash is available wherever make is used
 		}
 		check := exec.Command(path, "-n")
 		check.Stdin = strings.NewReader(out)
@@ -592,8 +592,8 @@ func build(t *testing.T, pkg string) string {
 	return out
 }
 
-// No verb keeps anyone waiting before it begins its work: CPU time, which does not
-// depend on what else the machine does.
+// No verb takes long before it begins its work. CPU time is measured, as it does not depend on
+// other load on the machine.
 func TestStart(t *testing.T) {
 	const limit = 50 * time.Millisecond
 	program := build(t, "cosched.io/cosched/cmd/cosched")
@@ -613,7 +613,7 @@ func TestStart(t *testing.T) {
 	}
 }
 
-// What is installed is one file: it asks for no other.
+// The installed program is a single file that needs no other file.
 func TestStatic(t *testing.T) {
 	for _, name := range []string{"cosched", "coschedd", "cosched-nri"} {
 		f, err := elf.Open(build(t, "cosched.io/cosched/cmd/"+name))
@@ -633,7 +633,7 @@ func TestStatic(t *testing.T) {
 	}
 }
 
-// A page for each command, each verb and the service, the same every time.
+// There is a page for each command, each verb and the service. Each run makes the same pages.
 func TestManPages(t *testing.T) {
 	program := build(t, "cosched.io/cosched/internal/command/man")
 	pages := func() map[string]string {

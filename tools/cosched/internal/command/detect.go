@@ -21,11 +21,12 @@ import (
 	"cosched.io/cosched/internal/detect"
 )
 
-// detectInterval is how often what was counted is taken from the kernel. Groups of every
-// other interval are compared with those of the rest, so there are some even in a short time.
+// detectInterval is how often the counts are taken from the kernel. The groups of every other
+// interval are compared with those of the remaining ones, so the interval is short enough that
+// there are several of them even in a short observation.
 const detectInterval = 500 * time.Millisecond
 
-// detection are the options of detect.
+// detection holds the options of detect.
 type detection struct {
 	pids    []int
 	cgroup  string
@@ -43,17 +44,17 @@ func detectCmd(h cosched.Host) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "detect --pid PID[,PID...] | --cgroup PATH | -- COMMAND [ARGUMENT...]",
 		Short: "find threads that share locks, and make clusters of them",
-		Long: `Counts who uses which lock and who wakes whom, on any kernel with eBPF, and groups the
-threads that share more with each other than with others, by Louvain's method. Where
-threads share alike it says so and gives no groups.
+		Long: `Counts which threads use which lock and which threads wake each other, on any kernel with
+eBPF. It groups the threads that share more with each other than with others, by Louvain's
+method. If all threads share alike, it says so and gives no groups.
 
-It sees futexes, in shared memory too, calls of pthread_mutex_lock and other functions
-of the C library that take locks, and wakeups in system calls: through pipes, sockets
-and the like. With --faults it sees page faults in memory that is shared without locks
-too. What this costs the observed processes is measured; it stays below --limit by
-watching only part of the time. With --follow, it looks after each --for.
+It observes futexes, also in shared memory; calls of pthread_mutex_lock and other
+functions of the C library that take locks; and wakeups in system calls, through pipes,
+sockets and the like. With --faults it also observes page faults in memory that is shared
+without locks. The cost to the observed processes is measured, and kept below --limit by
+observing only part of the time. With --follow, it looks for groups after each --for.
 
-Processes are observed with their threads and those that they make. Needs root.`,
+All threads of a process are observed, and the processes that it starts. Needs root.`,
 		Example: `  cosched detect --pid $(pidof -s mysqld)
   cosched detect --cgroup /sys/fs/cgroup/system.slice/postgresql.service --for 30s
   cosched detect --faults -- ./shop --jobs 8
@@ -71,16 +72,16 @@ Processes are observed with their threads and those that they make. Needs root.`
 		}),
 	}
 	f := cmd.Flags()
-	f.SetInterspersed(false) // what follows COMMAND is its own
+	f.SetInterspersed(false) // the arguments after COMMAND belong to COMMAND
 	f.IntSliceVar(&d.pids, "pid", nil, "observe these processes, `PID[,PID...]`")
 	f.StringVar(&d.cgroup, "cgroup", "", "observe the processes in the cgroup at `PATH`, and below it")
-	f.DurationVar(&d.lasting, "for", 10*time.Second, "how long to observe, a `time`; a COMMAND to its end\nunless --apply is given")
-	f.Float64Var(&d.limit, "limit", 5, "`percent` of their CPU time that the observed may lose")
-	f.BoolVar(&d.faults, "faults", false, "count page faults too: in shared memory, and where NUMA\nbalancing finds out who uses what")
+	f.DurationVar(&d.lasting, "for", 10*time.Second, "how long to observe, a `time`; without --for, COMMAND is\nobserved to its end unless --apply or --follow is given")
+	f.Float64Var(&d.limit, "limit", 5, "`percent` of their CPU time that the observed processes may lose")
+	f.BoolVar(&d.faults, "faults", false, "count page faults too: in shared memory, and where NUMA\nbalancing finds out which thread uses which memory")
 	f.BoolVar(&d.asJSON, "json", false, "print JSON")
 	f.StringVar(&d.plot, "plot", "", "write the matrix as a heat map to `FILE`.png or .svg")
 	f.StringVar(&d.apply, "apply", "", "put each group into a cluster, `NAME`/1, NAME/2, ...")
-	f.BoolVar(&d.follow, "follow", false, "go on, and report what changes, until interrupted")
+	f.BoolVar(&d.follow, "follow", false, "continue until interrupted, and report what changes")
 	_ = cmd.RegisterFlagCompletionFunc("apply", names(h, true))
 	_ = cmd.RegisterFlagCompletionFunc("pid", cobra.NoFileCompletions)
 	_ = cmd.MarkFlagDirname("cgroup")
@@ -88,8 +89,8 @@ Processes are observed with their threads and those that they make. Needs root.`
 	return cmd
 }
 
-// check finds wrong usage. A command without a time is observed to its end, but where its
-// threads are moved: then there are none.
+// check finds wrong usage. A command without --for is observed to its end, unless its threads
+// are to be moved (--apply): at its end there would be no threads left to move.
 func (d *detection) check(args []string, timed bool) error {
 	ways := 0
 	for _, given := range []bool{len(d.pids) > 0, d.cgroup != "", len(args) > 0} {
@@ -104,13 +105,13 @@ func (d *detection) check(args []string, timed bool) error {
 	}
 	switch {
 	case ways != 1:
-		return usage("give what to observe, one of --pid, --cgroup and a command after --")
+		return usage("give what to observe: exactly one of --pid, --cgroup and a command after --")
 	case d.lasting < time.Second:
-		return usage("--for %v: too short to see anything: at least 1s", d.lasting)
+		return usage("--for %v: too short to see anything: give at least 1s", d.lasting)
 	case !(d.limit > 0 && d.limit <= 100):
 		return usage("--limit %v is not a percentage above 0 and up to 100", d.limit)
 	case d.plot != "" && !detect.CanPlot(d.plot):
-		return usage("--plot %s: a file's name ends with .png or .svg", d.plot)
+		return usage("--plot %s: want a file name that ends in .png or .svg", d.plot)
 	}
 	if len(args) > 0 && !timed && !d.follow && d.apply == "" {
 		d.lasting = 0
@@ -118,7 +119,7 @@ func (d *detection) check(args []string, timed bool) error {
 	return nil
 }
 
-// interval is what was seen in one.
+// interval is what was observed in one interval, and what that cost.
 type interval struct {
 	sample   *detect.Sample
 	overhead detect.Overhead
@@ -180,7 +181,7 @@ func (d *detection) observe(h cosched.Host, cmd *cobra.Command, args []string, c
 		return err
 	}
 
-	// Looking for groups takes longer than an interval may: the collector goes on meanwhile.
+	// The search for groups can take longer than an interval. The collector continues meanwhile.
 	intervals := make(chan interval, 1024)
 	failed := make(chan error, 1)
 	go func() {
@@ -190,13 +191,13 @@ func (d *detection) observe(h cosched.Host, cmd *cobra.Command, args []string, c
 	look := &looks{d: d, h: h, cmd: cmd, clusters: clusters, tracker: detect.NewTracker()}
 	err = look.all(intervals, end)
 	end()
-	for range intervals { // so that it can end
+	for range intervals { // empty the channel, so that the collector can end
 	}
 	if err := errors.Join(err, <-failed); err != nil {
 		return err
 	}
 	for _, why := range collector.Unwatched() {
-		note("no calls of lock functions of " + why)
+		note("calls of lock functions are not observed in " + why)
 	}
 	if command != nil {
 		select {
@@ -209,7 +210,7 @@ func (d *detection) observe(h cosched.Host, cmd *cobra.Command, args []string, c
 	return nil
 }
 
-// unavailable says why the kernel does not take what counts.
+// unavailable says why the kernel does not accept the eBPF programs that count.
 func (d *detection) unavailable(err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return &cosched.Problem{Status: cosched.ExitNoPerm, Err: err, Text: fmt.Sprintf("eBPF: %v: be root", err)}
@@ -218,7 +219,7 @@ func (d *detection) unavailable(err error) error {
 		Text: fmt.Sprintf("eBPF: %v: needs Linux 5.17 with CONFIG_DEBUG_INFO_BTF, CONFIG_BPF_EVENTS and CONFIG_UPROBE_EVENTS", err)}
 }
 
-// looks are the looks at what was seen so far.
+// looks holds the state of the searches for groups in what was observed so far.
 type looks struct {
 	d        *detection
 	h        cosched.Host
@@ -228,7 +229,8 @@ type looks struct {
 	n        int
 }
 
-// all takes intervals, and looks at the end of the time, or each time.
+// all collects intervals and looks for groups at the end of --for or, with --follow, after each
+// --for.
 func (l *looks) all(intervals <-chan interval, end func()) error {
 	all, halves := detect.NewSample(), [2]*detect.Sample{detect.NewSample(), detect.NewSample()}
 	var last detect.Overhead
@@ -250,7 +252,7 @@ func (l *looks) all(intervals <-chan interval, end func()) error {
 		if err := l.look(all, halves, last); err != nil {
 			return err
 		}
-		// What was seen long ago fades.
+		// Older observations count less and less.
 		for _, s := range []*detect.Sample{all, halves[0], halves[1]} {
 			s.Age(alive)
 		}
@@ -267,7 +269,7 @@ func (l *looks) alive(tid int) bool {
 	return err == nil
 }
 
-// found is what a look prints as JSON.
+// found is what look prints as JSON.
 type found struct {
 	detect.View
 	Lost     detect.Lost     `json:"lost"`
@@ -289,7 +291,7 @@ func (l *looks) look(all *detect.Sample, halves [2]*detect.Sample, o detect.Over
 			return err
 		}
 		if len(r.Groups) > 0 && len(l.tracker.Groups()) == 0 {
-			l.clusters.Note("the threads of all groups have ended: no clusters are made: observe for less time with --for")
+			l.clusters.Note("the threads of all groups have ended, so no clusters are made: observe for less time with --for")
 		}
 	}
 	if l.d.plot != "" {
@@ -298,12 +300,12 @@ func (l *looks) look(all *detect.Sample, halves [2]*detect.Sample, o detect.Over
 		}
 	}
 	if !l.d.follow {
-		changes = nil // they are the groups
+		changes = nil // they say the same as the groups
 	}
 	if l.d.asJSON {
 		indent := "  "
 		if l.d.follow {
-			indent = "" // a line each
+			indent = "" // each report is one line
 		}
 		return printJSON(l.cmd, found{r.View(), all.Lost, o, o.Share(), changes}, indent)
 	}
@@ -322,7 +324,7 @@ func (l *looks) look(all *detect.Sample, halves [2]*detect.Sample, o detect.Over
 	})
 }
 
-// width is that of the terminal, or what fits most pages.
+// width is the width of the terminal, or 80 columns if the output is not a terminal.
 func width(w io.Writer) int {
 	if f, ok := w.(*os.File); ok {
 		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
@@ -338,7 +340,7 @@ func writePlot(file string, r *detect.Report) error {
 		return err
 	}
 	if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
-		return &cosched.Problem{Status: cosched.ExitCantCreate, Text: err.Error() + ": name a place for the plot that can be written", Err: err}
+		return &cosched.Problem{Status: cosched.ExitCantCreate, Text: err.Error() + ": name a writable place for the plot", Err: err}
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ type seen struct {
 func runCosched(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	var o, e strings.Builder
-	// Nothing here takes half of that.
+	// No test here takes half of that time.
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary(t), args...)
@@ -56,7 +56,7 @@ func runCosched(t *testing.T, args ...string) (status int, stdout, stderr string
 	return cmd.ProcessState.ExitCode(), o.String(), e.String()
 }
 
-// built is where the programs are that these tests run; TestMain removes it.
+// built is the directory of the programs that these tests run. TestMain removes it.
 var built string
 
 // makeOnce makes a file once.
@@ -89,7 +89,7 @@ func share(t *testing.T) string {
 	return makeOnce(t, "share", "gcc", "-O2", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread", "testdata/share.c")
 }
 
-// needBPF skips a test where this machine cannot observe.
+// needBPF skips a test if this machine cannot observe threads.
 func needBPF(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -105,8 +105,9 @@ func needBPF(t *testing.T) {
 	}
 }
 
-// detectJSON may cost much, as a busy machine leaves little to see otherwise: wakeups, for which
-// it has half of that, cost a tenth here, and who cannot watch them all the time may see too few.
+// detectJSON sets a high limit, as a busy machine leaves little to observe otherwise. Wakeups get
+// half of the limit. They cost a tenth here, and if they were not observed all the time, too few of
+// them might be seen.
 func detectJSON(t *testing.T, args ...string) (s seen) {
 	t.Helper()
 	status, out, stderr := runCosched(t, append([]string{"detect", "--json", "--limit", "50"}, args...)...)
@@ -120,7 +121,7 @@ func detectJSON(t *testing.T, args ...string) (s seen) {
 	return s
 }
 
-// agreement compares the groups with the true ones, of all threads that have one.
+// agreement compares the groups with the true groups, for all threads that are in a group.
 func (s seen) agreement(truth func(detect.Thread) string) (index float64, threads int) {
 	found, true_, number := map[int]int{}, map[int]int{}, map[string]int{}
 	add := func(t detect.Thread, group int) {
@@ -181,7 +182,7 @@ func TestDetectTruth(t *testing.T) {
 	}
 }
 
-// Who shares memory without locks is seen by page faults, and only by them.
+// Threads that share memory without locks are found by page faults, and only by them.
 func TestDetectFaults(t *testing.T) {
 	needBPF(t)
 	for _, c := range []struct {
@@ -196,7 +197,7 @@ func TestDetectFaults(t *testing.T) {
 				t.Errorf("index %v of %d threads in %d groups of %d: %+v, alone %+v, %s", index, threads, len(s.Groups), len(s.Threads), s.Groups, s.Alone, s.Why)
 			}
 			for _, g := range s.Groups {
-				// What all of them only read counts for nobody.
+				// Memory that all threads only read does not count as shared.
 				if g.Inside < 0.9 {
 					t.Errorf("%v share with others, inside %.2f", g.Threads, g.Inside)
 				}
@@ -232,7 +233,7 @@ func TestDetectJava(t *testing.T) {
 	}
 }
 
-// Two databases of one server: each client has a server process.
+// Two databases on one server, in which each client has a server process.
 func TestDetectPostgreSQL(t *testing.T) {
 	needBPF(t)
 	dirs, _ := filepath.Glob("/usr/lib/postgresql/*/bin/pgbench")
@@ -242,7 +243,7 @@ func TestDetectPostgreSQL(t *testing.T) {
 	}
 	slices.Sort(dirs)
 	bin := filepath.Dir(dirs[len(dirs)-1])
-	// Its socket's path must be short.
+	// The path of the server's socket must be short.
 	dir, err := os.MkdirTemp("/tmp", "pg")
 	if err != nil {
 		t.Fatal(err)
@@ -263,7 +264,7 @@ func TestDetectPostgreSQL(t *testing.T) {
 	}
 	must := func(cmd *exec.Cmd) string {
 		t.Helper()
-		// Not its standard output: the server would keep that of pg_ctl.
+		// Standard output is not captured, as the server would keep that of pg_ctl open.
 		out, err := os.CreateTemp(built, "out")
 		if err != nil {
 			t.Fatal(err)
@@ -279,7 +280,7 @@ func TestDetectPostgreSQL(t *testing.T) {
 	}
 	data := filepath.Join(dir, "data")
 	must(command("initdb", "-D", data, "-A", "trust", "--no-sync"))
-	// Without waiting for a disk: that of this machine is not what is tested.
+	// The server does not wait for the disk, as the disk of this machine is not under test.
 	must(command("pg_ctl", "-D", data, "-w", "-l", filepath.Join(dir, "log"), "-o",
 		"-c listen_addresses= -c fsync=off -c synchronous_commit=off -c autovacuum=off -c unix_socket_directories="+dir, "start"))
 	defer func() { _ = command("pg_ctl", "-D", data, "-m", "immediate", "stop").Run() }()
@@ -347,7 +348,7 @@ func TestDetectUsage(t *testing.T) {
 		{"detect --pid 1 --limit 0", cosched.ExitUsage, "--limit 0"},
 		{"detect --pid 1 --limit 101", cosched.ExitUsage, "--limit 101"},
 		{"detect --pid 1 --plot a.gif", cosched.ExitUsage, ".png or .svg"},
-		{"detect --pid 1 --apply ../x", cosched.ExitUsage, "is no name of a cluster"},
+		{"detect --pid 1 --apply ../x", cosched.ExitUsage, "is not the name of a cluster"},
 	} {
 		status, out, stderr := call(h, strings.Fields(c.args)...)
 		if status != c.status || out != "" || !strings.Contains(stderr, c.text) || strings.Count(stderr, "\n") != 1 {
@@ -373,7 +374,7 @@ func TestDetectNobody(t *testing.T) {
 			t.Errorf("%v: %d, %q, %q", c.args, status, out, stderr)
 		}
 	}
-	// One that ends while it is observed is no error.
+	// A process that ends while it is observed is not an error.
 	sleep := exec.Command("sleep", "1")
 	if err := sleep.Start(); err != nil {
 		t.Fatal(err)
@@ -385,7 +386,7 @@ func TestDetectNobody(t *testing.T) {
 	}
 }
 
-// A command is observed to its end, but not where its threads are to be moved.
+// A command is observed to its end, unless its threads are to be moved.
 func TestDetectCommandTime(t *testing.T) {
 	const given = 10 * time.Second
 	for _, c := range []struct {

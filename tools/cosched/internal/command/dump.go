@@ -12,14 +12,15 @@ func dumpCmd(h cosched.Host) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dump [NAME]",
 		Short: "print all figures for programs, as JSON or metrics",
-		Long: `Prints all that is known of the clusters now: counters since they were made, the load
-on each LLC domain and CPU, and the idle time of each CPU. The clusters are those of
-the base, or NAME and those below it.
+		Long: `Prints all current figures of the clusters: counters since they were made, the load on
+each LLC domain and CPU, and the idle time of each CPU. The clusters are those of the
+base, or NAME and those below it.
 
-It is one sample, as cosched record writes them; Documentation/admin-guide/cosched-command.rst
-describes it. --openmetrics is for what reads OpenMetrics 1.0. The textfile collector of
-Prometheus's node exporter does not: --prometheus is for it, in the text format 0.0.4.
-It may read at any time, so give it a file that is complete.`,
+The output is one sample, as cosched record writes it;
+Documentation/admin-guide/cosched-command.rst describes it. --openmetrics is for programs
+that read OpenMetrics 1.0. The textfile collector of Prometheus's node exporter does not
+read that: for it, --prometheus prints the text format 0.0.4. The collector may read its
+file at any time, so write to another file first and then rename it.`,
 		Example: `  cosched dump | jq -r '.clusters[] | "\(.name) \(.stat.wakeups_spilled)"'
   cosched dump --openmetrics
   cd /var/lib/node_exporter && cosched dump --prometheus > cosched.prom.new && mv cosched.prom.new cosched.prom`,
@@ -27,7 +28,7 @@ It may read at any time, so give it a file that is complete.`,
 		ValidArgsFunction: names(h, false),
 		RunE: run(func(cmd *cobra.Command, args []string) error {
 			if asJSON && openMetrics || asJSON && prometheus || openMetrics && prometheus {
-				return usage("--json, --openmetrics and --prometheus are formats: give one")
+				return usage("--json, --openmetrics and --prometheus are different formats: give one")
 			}
 			s, err := sampler(h, args)
 			if err != nil {
@@ -53,7 +54,7 @@ It may read at any time, so give it a file that is complete.`,
 	return cmd
 }
 
-// sampler is of the clusters of the base, or of one and those below it.
+// sampler reads the clusters of the base, or one cluster and those below it.
 func sampler(h cosched.Host, args []string) (*sample.Sampler, error) {
 	name := ""
 	if len(args) > 0 {

@@ -14,20 +14,20 @@ func libvirtCmd(h cosched.Host) *cobra.Command {
 	return &cobra.Command{
 		Use:   "libvirt-hook NAME OPERATION [SUBOPERATION [EXTRA]]",
 		Short: "give the vCPUs of a libvirt domain the home that its XML asks for",
-		Long: `Is called by libvirt as /etc/libvirt/hooks/qemu.d/cosched, with the domain's XML as
-standard input. When the domain has started, or libvirt has, its vCPUs get what is in
-<metadata>; other operations do nothing:
+		Long: `libvirt calls this as /etc/libvirt/hooks/qemu.d/cosched, with the domain's XML on
+standard input. When the domain or libvirt itself has started, the domain's vCPUs get the
+home and weights in <metadata>. For other operations the hook does nothing.
 
   <cosched:vm xmlns:cosched="` + libvirt.Namespace + `"
     home="llc:1" weights="4:1000" emulator-home="node:0" iothread-home="0-1"/>
 
-What is wrong with it goes to the system's log, and the domain runs all the same; with
-fail="yes" the exit status says so, and libvirt stops it.
+Errors go to the system log, and the domain runs anyway. With fail="yes", the exit status
+reports the error, and libvirt stops the domain.
 
   journalctl -t cosched-libvirt-hook`,
-		Example: `  virsh dumpxml shop | cosched libvirt-hook shop reconnect	# once more, for vCPUs plugged in`,
+		Example: `  virsh dumpxml shop | cosched libvirt-hook shop reconnect	# again, for vCPUs that were plugged in`,
 		Args:    cobra.RangeArgs(2, 4),
-		// libvirt completes nothing.
+		// Only libvirt calls this, so there is nothing to complete.
 		ValidArgsFunction:     cobra.NoFileCompletions,
 		DisableFlagsInUseLine: true,
 		RunE: run(func(cmd *cobra.Command, args []string) error {
@@ -52,15 +52,15 @@ fail="yes" the exit status says so, and libvirt stops it.
 	}
 }
 
-// hookSays writes a line to standard error and to the system's log: libvirt shows the first
-// only of a hook that fails.
+// hookSays writes a line to standard error and to the system log. libvirt shows the standard
+// error only of a hook that fails.
 func hookSays(h cosched.Host, cmd *cobra.Command, text string) {
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", cmd.CommandPath(), text)
 	if h.Syslog == "" {
 		return
 	}
 	if w, err := syslog.Dial("unixgram", h.Syslog, syslog.LOG_WARNING|syslog.LOG_DAEMON, "cosched-libvirt-hook"); err == nil {
-		_ = w.Warning(text) // there is no other place to say it
+		_ = w.Warning(text) // if this fails too, there is no other place to report it
 		w.Close()
 	}
 }

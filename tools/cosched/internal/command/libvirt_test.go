@@ -12,7 +12,7 @@ import (
 	"cosched.io/cosched/internal/coschedtest"
 )
 
-// The domain starts unless it asked not to, and only when it has started is anything done.
+// The domain starts unless its XML says fail="yes". Nothing is done before it has started.
 func TestLibvirtHook(t *testing.T) {
 	const element = `<domain><metadata><c:vm xmlns:c="https://cosched.io/xmlns/libvirt/1" home="4-5" weights="1:2" `
 	for _, tc := range []struct {
@@ -52,7 +52,7 @@ func TestLibvirtHook(t *testing.T) {
 		if got, err := cosched.Group(filepath.Join(dir, "vcpu0")).Preferred(); err != nil || got.String() != tc.home {
 			t.Errorf("%s: home %q, %v; want %q", tc.name, got, err, tc.home)
 		}
-		// What does not stop the domain is in the system's log: libvirt shows it nowhere.
+		// An error that does not stop the domain is in the system log, as libvirt does not show it.
 		_, says, _ := strings.Cut(tc.says, ": ")
 		logged, patience := tc.says != "" && tc.status == 0, time.Millisecond
 		if logged {

@@ -10,17 +10,17 @@ import (
 	"syscall"
 )
 
-// output is a file for what takes long to come by: it is made before, and what is there under
-// its name stays until all is written.
+// output is a file for data that takes long to produce. It is created beforehand, under another
+// name, and an existing file of the final name stays until everything is written.
 type output struct {
 	*os.File
-	name string // of the file that it replaces; none where it is written to itself
+	name string // of the file that it replaces; empty if that file is written directly
 }
 
 func createOutput(name string) (*output, error) {
 	old, err := os.Lstat(name)
 	if err == nil && !old.Mode().IsRegular() {
-		// A device, a pipe, a link such as /dev/stdout: it stays what it is.
+		// A device, a pipe, or a link such as /dev/stdout: it is written directly, not replaced.
 		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o666)
 		if err != nil {
 			return nil, err
@@ -32,7 +32,7 @@ func createOutput(name string) (*output, error) {
 	}
 	there := err == nil
 	if there {
-		// One that may not be written is not replaced, though rename(2) would.
+		// A file that may not be written is not replaced, although rename(2) would do it.
 		f, err := os.OpenFile(name, os.O_WRONLY, 0)
 		if err != nil {
 			return nil, err
@@ -42,7 +42,7 @@ func createOutput(name string) (*output, error) {
 	f, err := os.CreateTemp(filepath.Dir(name), ".cosched-*")
 	if err != nil {
 		if there {
-			err = fmt.Errorf("the file that replaces it is made in its folder: %w", pathless(err))
+			err = fmt.Errorf("the file that is to replace it cannot be made in its folder: %w", pathless(err))
 		}
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func createOutput(name string) (*output, error) {
 	if there {
 		mode = old.Mode().Perm()
 		if st, ok := old.Sys().(*syscall.Stat_t); ok {
-			_ = f.Chown(int(st.Uid), int(st.Gid)) // as far as one may
+			_ = f.Chown(int(st.Uid), int(st.Gid)) // as far as this process is permitted to
 		}
 	}
 	if err := f.Chmod(mode); err != nil {
@@ -61,14 +61,14 @@ func createOutput(name string) (*output, error) {
 	return o, nil
 }
 
-// umask is the one of this process, which nothing but setting it tells.
+// umask gives the umask of this process. The only way to read it is to set it.
 func umask() os.FileMode {
 	mask := syscall.Umask(0o077)
 	syscall.Umask(mask)
 	return os.FileMode(mask)
 }
 
-// finish writes the file and puts it in its place.
+// finish writes the file and renames it to its final name.
 func (o *output) finish(write func(io.Writer) error) error {
 	if o.name != "" {
 		if err := errors.Join(write(o), o.Close()); err != nil {
@@ -77,7 +77,7 @@ func (o *output) finish(write func(io.Writer) error) error {
 		return os.Rename(o.Name(), o.name)
 	}
 	info, err := o.Stat()
-	if err == nil && info.Mode().IsRegular() { // behind a link
+	if err == nil && info.Mode().IsRegular() { // the target of a link
 		err = o.Truncate(0)
 	}
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 type player struct {
 	*sample.Index
 	name  string
-	at    int // the interval that is shown, counted from 1
+	at    int // number of the interval that is shown, from 1
 	speed float64
 	now   *sample.Interval
 }
@@ -26,7 +26,7 @@ type player struct {
 func (p *player) Title() string { return "cosched replay " + p.name }
 func (p *player) Kept() bool    { return true }
 
-// Load has nothing to do: a recording has the load of all clusters.
+// Load has nothing to do: a recording contains the load of all clusters.
 func (p *player) Load(*sample.Use) error { return nil }
 
 func (p *player) Position() string {
@@ -46,8 +46,9 @@ func (p *player) Pace(faster bool) {
 	}
 }
 
-// Wait is as long as the recorded interval took, but no longer than people wait for what
-// was recorded with long intervals, or appended the next day.
+// Wait is how long the recorded interval took, divided by the speed. It counts at most 2 s for an
+// interval, so that the user does not wait long for a recording that was made with long intervals
+// or to which samples were appended the next day.
 func (p *player) Wait() time.Duration {
 	if p.at == p.Len() || p.now == nil {
 		return 0

@@ -17,9 +17,10 @@ func plotCmd(cosched.Host) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plot RECORDING -o FILE",
 		Short: "draw a recording as PNG or SVG",
-		Long: `Draws what cosched record wrote, or standard input for -, into FILE, which ends in .png
-or .svg: CPU time and share at home of the six clusters that ran most, idle CPUs, what
-spilled and returned, and a heat map of clusters by LLC domain.`,
+		Long: `Draws a recording of cosched record into FILE, whose name ends in .png or .svg. If RECORDING
+is -, reads standard input. The plot shows the CPU time and the share at home of the six
+clusters that ran most, the idle CPUs, spilled wakeups and returned strays, and a heat map
+of clusters by LLC domain.`,
 		Example: `  cosched plot monday.gz -o monday.svg
   cosched plot monday.gz -o shop.png --filter shop --title 'the shop, 21 November'`,
 		Args:              cobra.ExactArgs(1),
@@ -33,7 +34,7 @@ spilled and returned, and a heat map of clusters by LLC domain.`,
 				return err
 			}
 			if c.Empty() {
-				return &cosched.Problem{Status: cosched.ExitData, Text: args[0] + ": there is nothing to draw before the second sample"}
+				return &cosched.Problem{Status: cosched.ExitData, Text: args[0] + ": nothing to draw, as a plot needs at least two samples"}
 			}
 			if title == "" {
 				title = filepath.Base(args[0])
@@ -45,7 +46,7 @@ spilled and returned, and a heat map of clusters by LLC domain.`,
 		}),
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "the `FILE` to draw into, .png or .svg")
-	cmd.Flags().StringVar(&title, "title", "", "a `TEXT` above it, instead of the recording's name")
+	cmd.Flags().StringVar(&title, "title", "", "the `TEXT` above the plot, instead of the recording's name")
 	cmd.Flags().StringVar(&filter, "filter", "", "only clusters with this `TEXT` in their name")
 	_ = cmd.RegisterFlagCompletionFunc("output", anyFile)
 	return cmd

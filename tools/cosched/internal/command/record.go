@@ -27,18 +27,18 @@ type pace struct {
 }
 
 func (p *pace) flags(cmd *cobra.Command, ends string) {
-	cmd.Flags().DurationVar(&p.interval, "interval", time.Second, "a `time` between samples such as 500ms or 5s")
+	cmd.Flags().DurationVar(&p.interval, "interval", time.Second, "the `time` between samples, such as 500ms or 5s")
 	cmd.Flags().IntVar(&p.count, "count", 0, "end after this `number` of "+ends)
 }
 
 func (p pace) check() error {
 	if p.interval < time.Millisecond || p.count < 0 {
-		return usage("--interval is at least 1ms, --count at least 0")
+		return usage("--interval must be at least 1ms, --count at least 0")
 	}
 	return nil
 }
 
-// interrupted ends when the user or the system asks for it.
+// interrupted gives a context that ends on an interrupt or a signal to terminate or hang up.
 func interrupted() (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 }
@@ -49,14 +49,14 @@ func recordCmd(h cosched.Host) *cobra.Command {
 	var add bool
 	cmd := &cobra.Command{
 		Use:   "record -o FILE [NAME]",
-		Short: "keep what top shows in a file",
-		Long: `Writes samples to FILE until it is interrupted, or --count are taken: of the clusters
-of the base, or of NAME and those below it. cosched replay shows them, cosched plot draws
-them. A FILE that ends in .gz is compressed, to about a tenth.
+		Short: "record what top shows into a file",
+		Long: `Writes samples of the clusters of the base, or of NAME and those below it, to FILE until it
+is interrupted or --count samples are taken. cosched replay shows them, cosched plot draws
+them. A FILE whose name ends in .gz is compressed, to about a tenth.
 
-FILE is lines of JSON; Documentation/admin-guide/cosched-command.rst describes them.
-If cosched or the machine dies, all but perhaps the last of them are there. It is of one
-cosched record at a time.`,
+FILE consists of lines of JSON; Documentation/admin-guide/cosched-command.rst describes
+them. If cosched or the machine dies, FILE has all lines but perhaps the last. Only one
+cosched record can write to FILE at a time.`,
 		Example: `  cosched record -o monday.gz
   cosched record -o monday.gz --append --interval 10s
   ssh server cosched record -o - | cosched replay -`,
@@ -116,7 +116,7 @@ cosched record at a time.`,
 	}
 	p.flags(cmd, "samples")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "the `FILE` to write, - for standard output")
-	cmd.Flags().BoolVar(&add, "append", false, "add to a recording that is there")
+	cmd.Flags().BoolVar(&add, "append", false, "add to an existing recording")
 	_ = cmd.RegisterFlagCompletionFunc("output", anyFile)
 	return cmd
 }
@@ -133,7 +133,7 @@ func oneFile(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cob
 	return nil, cobra.ShellCompDirectiveDefault
 }
 
-// pathless is an error without the file that the message names already.
+// pathless strips the file name from an error, for messages that name the file already.
 func pathless(err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {
@@ -142,7 +142,7 @@ func pathless(err error) error {
 	return err
 }
 
-// recordTo opens what a recording is written to.
+// recordTo opens the file, or standard output, that a recording is written to.
 func recordTo(cmd *cobra.Command, output string, add bool) (w *sample.Writer, done func() error, err error) {
 	if output == "-" {
 		return sample.NewWriter(cmd.OutOrStdout(), false), func() error { return nil }, nil
@@ -187,7 +187,7 @@ func (c *choice) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.sort, "sort", "cpu", "sort by `WHAT`: "+strings.Join(all, ", "))
 	cmd.Flags().BoolVarP(&c.reverse, "reverse", "r", false, "sort the other way")
 	cmd.Flags().StringVar(&c.filter, "filter", "", "only clusters with this `TEXT` in their name")
-	cmd.Flags().IntVar(&c.rows, "rows", 0, "no more than this `number` of clusters, on other than a terminal")
+	cmd.Flags().IntVar(&c.rows, "rows", 0, "print at most this `number` of clusters; ignored by the view on a terminal")
 	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -197,7 +197,7 @@ func (c choice) order() (int, error) {
 		return 0, usage("--sort %s: want name, cpu, home, spilled, returned or threads", c.sort)
 	}
 	if c.rows < 0 {
-		return 0, usage("--rows is at least 0")
+		return 0, usage("--rows must be at least 0")
 	}
 	return i, nil
 }
@@ -252,13 +252,13 @@ func replayCmd(cosched.Host) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay FILE",
 		Short: "show a recording as top would have",
-		Long: `Plays what cosched record wrote to FILE in the view of cosched top, where it can be
-stopped, gone through step by step, and sought in. On other than a terminal it prints a
-table for each interval, or, with --json, an object on a line. For - it reads standard
-input, and prints.
+		Long: `Plays what cosched record wrote to FILE in the view of cosched top, where it can be paused
+and moved through, step by step or in larger jumps. If standard input or output is not a
+terminal, it prints a table for each interval or, with --json, one object per line. If FILE
+is -, it reads standard input, and prints as well.
 ` + keysHelp + `
-Space stops and goes on, comma and full stop go a step back and on, < and > sixty of them,
-g and G to the begin and the end, + and - change the speed.`,
+Space pauses and continues. Comma and full stop go one step back and forward, < and > sixty
+steps. g and G go to the beginning and the end. + and - change the speed.`,
 		Example: `  cosched replay monday.gz
   cosched replay monday.gz --json | jq -r '[.time, .total.at_home_percent] | @csv'`,
 		Args:              cobra.ExactArgs(1),
@@ -298,7 +298,8 @@ func openRecording(name string) (*os.File, error) {
 	return f, nil
 }
 
-// intervals gives the intervals of a recording. A sample that stands alone is one too.
+// intervals calls f for each interval of a recording, and for a sample without a neighbour, which
+// counts as an interval without rates.
 func intervals(cmd *cobra.Command, name string, f func(*sample.Interval) error) error {
 	from := cmd.InOrStdin()
 	if name == "-" {

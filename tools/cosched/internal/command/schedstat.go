@@ -23,9 +23,9 @@ func schedstatCmd(h cosched.Host) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "schedstat",
 		Short: "record, report and compare what the scheduler counts",
-		Long: `Reports how the load balancer fared in each level of domains, and how long tasks ran
-and waited, from the counters in /proc/schedstat, versions 15 to 17. The kernel needs
-CONFIG_SCHEDSTATS, and kernel.sched_schedstats switched on; not the controller.`,
+		Long: `Reports what the load balancer did at each level of scheduling domains, and how long tasks
+ran and waited, from the counters in /proc/schedstat, versions 15 to 17. The kernel needs
+CONFIG_SCHEDSTATS, with kernel.sched_schedstats switched on. It does not need the controller.`,
 		Example: `  sysctl kernel.sched_schedstats=1
   cosched schedstat record -o before.json -- make -j8
   cosched schedstat report before.json
@@ -44,11 +44,11 @@ func schedstatRecordCmd(h cosched.Host) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "record [-o FILE] (--for DURATION | [--] COMMAND [ARGUMENT...])",
 		Short: "record the counters before and after a command",
-		Long: `Writes a file with /proc/schedstat before and after COMMAND, or a time: the counters
-of the whole machine, not of COMMAND alone. A file that is there is replaced when the
-recording is complete, and kept if it fails.
+		Long: `Writes a file with /proc/schedstat as it is before and after COMMAND, or before and after
+the time of --for. These are the counters of the whole machine, not of COMMAND alone. An
+existing file is replaced when the recording is complete, and kept if the recording fails.
 
-With --for, an interrupt ends the recording before its time.
+With --for, an interrupt ends the recording early.
 
 The exit status is the command's; 127 if it is not found, 126 if it cannot be executed,
 125 if cosched fails.`,
@@ -67,7 +67,7 @@ The exit status is the command's; 127 if it is not found, 126 if it cannot be ex
 			case timed && duration <= 0:
 				return usage("--for %v: want a time above 0, such as 10s", duration)
 			case timed == (len(args) > 0):
-				return usage("want either a command or --for: add one of them")
+				return usage("want either a command or --for: give one of them")
 			}
 			var child *exec.Cmd
 			if !timed {
@@ -77,8 +77,8 @@ The exit status is the command's; 127 if it is not found, 126 if it cannot be ex
 				}
 				child = &exec.Cmd{Path: path, Args: args, Stdin: os.Stdin, Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr()}
 			}
-			// An interrupt of the terminal is the command's affair; what it counted until
-			// then is recorded.
+			// The command itself handles an interrupt from the terminal. What was counted until it
+			// ends is recorded.
 			signals := make(chan os.Signal, 1)
 			signal.Notify(signals, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP)
 			defer signal.Stop(signals)
@@ -88,7 +88,7 @@ The exit status is the command's; 127 if it is not found, 126 if it cannot be ex
 			if err != nil {
 				return err
 			}
-			// Before the command, whose work would be for nothing.
+			// Open the file before the command runs: if that fails, the command would run in vain.
 			f, err := createOutput(file)
 			if err != nil {
 				return &cosched.Problem{Status: cosched.ExitCantCreate, Text: fmt.Sprintf("%s: %v", file, pathless(err)), Err: err}
@@ -120,15 +120,16 @@ The exit status is the command's; 127 if it is not found, 126 if it cannot be ex
 			return status
 		}),
 	}
-	// What follows COMMAND is its own.
+	// The arguments after COMMAND belong to COMMAND.
 	cmd.Flags().SetInterspersed(false)
 	cmd.Flags().StringVarP(&file, "output", "o", "schedstat.json", "the `FILE` to write")
-	cmd.Flags().DurationVar(&duration, "for", 0, "record for a `DURATION` such as 10s or 5m, not a command")
+	cmd.Flags().DurationVar(&duration, "for", 0, "record for a `DURATION`, such as 10s or 5m, instead of a command")
 	cmd.Flags().BoolVar(&hostname, "hostname", false, "record the machine's name as well")
 	return cmd
 }
 
-// await runs a command to its end and gives its exit status as a shell does.
+// await runs a command to its end and gives its exit status as a shell does: 128 plus the number
+// of the signal for a command that a signal ended.
 func await(child *exec.Cmd, signals <-chan os.Signal) (int, error) {
 	err := child.Start()
 	if errors.Is(err, syscall.ENOEXEC) { // a script without #!, see execute
@@ -143,7 +144,7 @@ func await(child *exec.Cmd, signals <-chan os.Signal) (int, error) {
 		for {
 			select {
 			case s := <-signals:
-				// A terminal sends the others to the command itself.
+				// The terminal itself sends SIGINT and SIGQUIT to the command.
 				if s == syscall.SIGTERM || s == syscall.SIGHUP {
 					_ = child.Process.Signal(s)
 				}
@@ -169,25 +170,26 @@ func schedstatReportCmd(h cosched.Host) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report [FILE | BEFORE AFTER]",
 		Short: "show what a recording counted",
-		Long: `Shows what a recording counted; or what there is between two copies of
-/proc/schedstat; or what one copy, or the machine as it is now, has counted since boot.
+		Long: `Shows what a recording counted, or what was counted between two copies of
+/proc/schedstat, or what one copy or the running machine has counted since boot.
 
-First, for each CPU and for all: the CPU time of tasks, the average of a timeslice and
-of the wait before it, how many there were; how often schedule() was called and left
-the CPU idle; wakeups by what ran there, the share put on the same CPU; yields.
+First, for each CPU and for all CPUs: the CPU time of tasks, the average length of a
+timeslice and of the wait before it, and the number of timeslices; how often schedule() was
+called, and the share of calls that left the CPU idle; wakeups issued on the CPU, and the
+share of them that were placed on the same CPU; yields.
 
-Then, for each level of domains, the calls of the load balancer on idle CPUs, on busy
-ones, and on CPUs about to become idle, as a share of all three, and what came of them:
+Then, for each level of domains, the calls of the load balancer on idle CPUs, on busy CPUs
+and on CPUs about to become idle, each as a share of all calls, and their results:
 
-  no busier group         nothing to do
-  no busier queue         there was, but of no CPU in that group
-  left or pinned          another CPU of the group balances, or affinity forbids all
-  failed                  there was something to move, and none could be
-  moved a task            one or more
-  average imbalance       what there was to move, in those calls that found something
+  no busier group         no group of CPUs was busier, nothing to do
+  no busier queue         a group was busier, but no CPU in it
+  left or pinned          another CPU of the group balances, or affinity forbids all moves
+  failed                  there was something to move, but nothing could be moved
+  moved a task            one or more tasks were moved
+  average imbalance       what there was to move, in the calls that found something
 
-Linux has counters of balancing on exec and fork, and of passive balancing at wakeup,
-but counts none of these: they are 0.`,
+Linux has counters of balancing on exec and fork, and of passive balancing at wakeup, but
+does not count any of these events: they are 0.`,
 		Example: `  cosched schedstat report schedstat.json
   cosched schedstat report
   cosched schedstat report before.txt after.txt --json`,
@@ -220,7 +222,7 @@ but counts none of these: they are 0.`,
 	return cmd
 }
 
-// recorded says what a report is of.
+// recorded describes where the figures of a report come from.
 func recorded(r schedstat.Recorded) string {
 	var parts []string
 	if r.Command != nil {
@@ -272,7 +274,7 @@ func printNotes(w io.Writer, of string, notes []string) {
 	}
 }
 
-// of is a share in percent.
+// of formats a share in percent.
 func of(n, all uint64) string {
 	if all == 0 {
 		return "-"
@@ -341,11 +343,12 @@ func schedstatDiffCmd() *cobra.Command {
 		Long: `Compares two recordings, of a machine with and without the NUMA level for example, and
 shows first what changed by the largest factor.
 
-Figures of few events differ by chance. They count as if each event came by itself, so
-that CHANGE is taken at the near end of its 95 % confidence interval: 1000 to 2000 comes
-before 1 to 5. Where that has no change in it, the line is left out; JSON has them all.
+Figures of few events also differ by chance. The changes are therefore sorted by the end of
+their 95 % confidence interval that is nearer to no change, under the assumption that
+events are independent: 1000 to 2000 comes before 1 to 5. If the interval includes no
+change, the line is left out; JSON has all lines.
 
-Counts are per second. Recordings that do not say how long they took, as copies of
+Counts are per second. Recordings that do not say how long they took, such as copies of
 /proc/schedstat, are compared by shares and averages alone.`,
 		Example: `  cosched schedstat diff before.json after.json
   cosched schedstat diff --json before.json after.json`,
@@ -407,7 +410,7 @@ func printDiff(w io.Writer, d *schedstat.Diff, top int) {
 	fmt.Fprintf(w, "\n%d more changed; %d that differ by no more than chance\n", len(d.Changes)-rest-shown, rest)
 }
 
-// factor is a change in percent, or times if it is large.
+// factor formats a change in percent, or as a multiple if it is large.
 func factor(c schedstat.Change) string {
 	f := c.Factor
 	switch {
@@ -423,7 +426,7 @@ func factor(c schedstat.Change) string {
 	return fmt.Sprintf("%+.1f %%", 100*(f.Value-1))
 }
 
-// number prints four digits, or all before the point.
+// number formats four digits, or all digits before the point if there are more.
 func number(v float64) string {
 	if v >= 1000 {
 		return strconv.FormatFloat(v, 'f', 0, 64)

@@ -91,7 +91,7 @@ func TestSchedstatRecord(t *testing.T) {
 		r.Before, r.After = r.Before[:2], r.After[:2]
 		t.Errorf("%+v", r)
 	}
-	// A second one replaces it.
+	// A second recording replaces it.
 	if status, _, errs := record("--hostname", "--", "sh", "-c", "kill -KILL $$"); status != 128+9 || errs != "" || *read().ExitStatus != 137 || read().Hostname != "till" {
 		t.Errorf("killed: %d, %s, %+v", status, errs, read())
 	}
@@ -107,7 +107,7 @@ func TestSchedstatRecord(t *testing.T) {
 	}
 }
 
-// What is there is kept until the new recording is complete, and nothing else is left behind.
+// An existing file is kept until the new recording is complete, and no other file is left behind.
 func TestSchedstatReplace(t *testing.T) {
 	h := coschedtest.Host(t)
 	counting(t, h)
@@ -156,13 +156,13 @@ func TestSchedstatReplace(t *testing.T) {
 	if to, err := os.Readlink(link); to != "target" {
 		t.Errorf("the link is no more: %v", err)
 	}
-	// A new one is as the umask has it.
+	// The mode of a new file follows the umask.
 	defer syscall.Umask(syscall.Umask(0o027))
 	status, says := record(filepath.Join(dir, "new"), "true")
 	if info, err := os.Stat(filepath.Join(dir, "new")); status != 0 || err != nil || info.Mode() != 0o640 {
 		t.Errorf("%d, %s: %v, %v", status, says, info, err)
 	}
-	// Its folder is gone when it is complete.
+	// The folder is gone when the recording is complete.
 	gone := filepath.Join(dir, "gone")
 	if err := os.Mkdir(gone, 0o755); err != nil {
 		t.Fatal(err)
@@ -194,8 +194,8 @@ func interrupt(t *testing.T, s syscall.Signal, dir string) {
 	}()
 }
 
-// A signal ends a recording before its time, and goes on to a command; what was counted
-// until then is there.
+// A signal ends a recording early, and is passed on to a command. What was counted until then is in
+// the file.
 func TestSchedstatInterrupt(t *testing.T) {
 	h := coschedtest.Host(t)
 	counting(t, h)
@@ -208,7 +208,7 @@ func TestSchedstatInterrupt(t *testing.T) {
 		{syscall.SIGTERM, []string{"sleep", "3600"}, 128 + 15},
 	} {
 		file := filepath.Join(t.TempDir(), "r.json")
-		// The new file exists when signals are waited for.
+		// When the new file exists, the command already handles signals.
 		interrupt(t, tc.signal, filepath.Dir(file))
 		status, _, errs := call(h, append([]string{"schedstat", "record", "-o", file}, tc.args...)...)
 		if status != tc.status || errs != "" {
@@ -357,11 +357,11 @@ func TestSchedstatErrors(t *testing.T) {
 	if os.Geteuid() != 0 {
 		check("report DIR/secret", 77, "permission denied")
 	}
-	// A full disk is no success of the command.
+	// With a full disk, cosched does not report the success of the command.
 	if status, _, errs := call(h, "schedstat", "record", "-o", "/dev/full", "true"); status != 125 || !strings.Contains(errs, "/dev/full: no space left") {
 		t.Errorf("%d: %s", status, errs)
 	}
-	// Nothing is replaced where nothing can be recorded.
+	// If nothing can be recorded, the existing file is not replaced.
 	out := filepath.Join(dir, "v15")
 	none := func(says string) {
 		t.Helper()

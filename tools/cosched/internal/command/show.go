@@ -17,14 +17,14 @@ import (
 	"cosched.io/cosched"
 )
 
-// table aligns lines of cells that are separated by tabs.
+// table aligns in columns the lines that f writes, whose cells are separated by tabs.
 func table(w io.Writer, f func(w io.Writer)) {
 	var b bytes.Buffer
 	t := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 	f(t)
 	_ = t.Flush()
 	for line := range strings.Lines(b.String()) {
-		fmt.Fprintln(w, strings.TrimRight(line, " \n")) // of empty cells
+		fmt.Fprintln(w, strings.TrimRight(line, " \n")) // without the blanks of empty cells
 	}
 }
 
@@ -42,7 +42,8 @@ func percent(s cosched.Stat) string {
 	return "-"
 }
 
-// below gives the tree of clusters below a cgroup, by name or path, the base without one.
+// below gives the tree of clusters below a cgroup, given by name or path. Without an argument the
+// cgroup is the base.
 func below(h cosched.Host, args []string) ([]*cosched.Cluster, error) {
 	var g cosched.Group
 	var err error
@@ -95,7 +96,7 @@ func lsCmd(h cosched.Host) *cobra.Command {
 }
 
 func treeCmd(h cosched.Host) *cobra.Command {
-	return listCmd(h, "tree [NAME]", "show clusters below each other", `  cosched tree
+	return listCmd(h, "tree [NAME]", "show clusters as a tree", `  cosched tree
   cosched tree shop`, func(w io.Writer, tree []*cosched.Cluster) { treeLines(w, tree, "", true) },
 		func(tree []*cosched.Cluster) []*cosched.Cluster { return tree })
 }
@@ -122,9 +123,9 @@ func listCmd(h cosched.Host, use, short, example string, lines func(io.Writer, [
 	cmd := &cobra.Command{
 		Use:   use,
 		Short: short,
-		Long: strings.ToUpper(short[:1]) + short[1:] + `, those of the base or NAME and what is below it: the home in force
-and the one asked for, the weights in force, the threads in the cgroup itself, CPU
-time since the preference was set, and its share at home.`,
+		Long: strings.ToUpper(short[:1]) + short[1:] + `: those of the base, or NAME and those below it. Prints the home in
+force and the home that was asked for, the weights in force, the number of threads in the
+cgroup itself, the CPU time since the preference was set, and the share of it at home.`,
 		Example:           example,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: names(h, false),
@@ -149,10 +150,10 @@ time since the preference was set, and its share at home.`,
 	return cmd
 }
 
-// shown is what stat shows of one cluster.
+// shown is what stat shows for one cluster.
 type shown struct {
 	*cosched.Cluster
-	// Seconds that the counters of Since are of.
+	// Seconds is the time in which the counters of Since were counted.
 	Seconds float64       `json:"seconds,omitempty"`
 	Since   *cosched.Stat `json:"since,omitempty"`
 }
@@ -164,17 +165,17 @@ func statCmd(h cosched.Host) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stat [NAME]",
 		Short: "show where clusters ran and what moved them",
-		Long: `Shows the counters of a cluster, and its load on each LLC domain; or the counters of
-all clusters. With --watch, what was counted in each interval, per second, until
+		Long: `Shows the counters of a cluster and its load on each LLC domain, or the counters of all
+clusters. With --watch, shows what was counted in each interval, per second, until
 interrupted.
 
   CPUS      CPU time per second
   AT HOME   percent of it spent at home
-  WAKEUPS   placed at home
+  WAKEUPS   wakeups placed at home
   SPILLED   wakeups placed on an idle CPU outside
   OVERFLOW  wakeups queued outside, where that was cheaper
   RETURNED  strays moved home
-  SWAPPED   running strays that changed places
+  SWAPPED   running strays that exchanged places
   PUSHED    running tasks moved to a CPU outside that was durably idle
   PULLED    tasks that the balancer took out of home
   HOMES     changes of the home
@@ -187,10 +188,10 @@ With --watch --json, each line is a list of clusters.`,
 		ValidArgsFunction: names(h, false),
 		RunE: run(func(cmd *cobra.Command, args []string) error {
 			if interval < time.Millisecond || count < 0 {
-				return usage("--interval is at least 1ms, --count at least 0")
+				return usage("--interval must be at least 1ms, --count at least 0")
 			}
 			if !watch && (cmd.Flags().Changed("interval") || cmd.Flags().Changed("count")) {
-				return usage("--interval and --count are of --watch: add it")
+				return usage("--interval and --count are of --watch: add --watch")
 			}
 			now, err := samples(h, args)
 			if err != nil {
@@ -234,12 +235,12 @@ With --watch --json, each line is a list of clusters.`,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show what is counted in each interval")
-	cmd.Flags().DurationVar(&interval, "interval", time.Second, "with --watch, a `time` such as 500ms or 5s")
+	cmd.Flags().DurationVar(&interval, "interval", time.Second, "with --watch, the `time` between tables, such as 500ms or 5s")
 	cmd.Flags().IntVar(&count, "count", 0, "with --watch, end after this `number` of intervals")
 	return cmd
 }
 
-// samples reads one cluster with its load, or all of the base without.
+// samples reads one cluster with its load, or all clusters of the base without their load.
 func samples(h cosched.Host, args []string) ([]*shown, error) {
 	if len(args) == 0 {
 		tree, err := below(h, nil)
@@ -269,7 +270,7 @@ func since(now, before []*shown, seconds float64) {
 		was[s.Path] = s.Stat
 	}
 	for _, s := range now {
-		d := s.Stat.Since(was[s.Path]) // zero of one that was made meanwhile
+		d := s.Stat.Since(was[s.Path]) // of a cluster that was made meanwhile, all counters
 		s.Since, s.Seconds = &d, seconds
 	}
 }
@@ -312,7 +313,7 @@ func topologyCmd(h cosched.Host) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "topology",
 		Short: "show LLC domains, nodes, sockets and SMT siblings",
-		Long: `Shows the CPUs that a home can be made of: LLC domains with their socket, nodes and SMT
+		Long: `Shows the CPUs that a home can consist of: LLC domains with their socket, nodes and SMT
 siblings, and the distances between nodes. The numbers are those that --home takes.`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -346,7 +347,7 @@ type node struct {
 	Distances map[int]int  `json:"distances"`
 }
 
-// topology is a machine as it is shown.
+// topology is what the verb topology shows of a machine.
 type topology struct {
 	Online   cosched.CPUs         `json:"online"`
 	Possible cosched.CPUs         `json:"possible"`

@@ -17,15 +17,15 @@ import (
 	"cosched.io/cosched"
 )
 
-// softenDir is where what is preloaded is installed. Linking for another place says
-// so: -ldflags "-X cosched.io/cosched/internal/command.softenDir=DIR".
+// softenDir is where the library that --soften preloads is installed. Another place is set when
+// linking: -ldflags "-X cosched.io/cosched/internal/command.softenDir=DIR".
 var softenDir = "/usr/local/lib/cosched"
 
-// softenObject is what is preloaded: tools/lib/cosched makes it.
+// softenObject is the library that is preloaded. It is built in tools/lib/cosched.
 const softenObject = "libcosched-soften.so"
 
-// soften adds to an environment what makes preferences of the affinity of a command that
-// a user runs.
+// soften adds the library to LD_PRELOAD in an environment, so that the affinity that the command
+// sets becomes a preference. It fails if nothing can be preloaded into the command for that user.
 func soften(path string, env []string, uid int) ([]string, error) {
 	object, err := findSoften()
 	if err != nil {
@@ -45,8 +45,9 @@ func soften(path string, env []string, uid int) ([]string, error) {
 	return append(slices.Clip(env), name+object), nil
 }
 
-// findSoften finds what is preloaded: where COSCHED_LIBDIR says, beside this program,
-// as make lib and installing into one place have it, or where it was installed.
+// findSoften finds the library that is preloaded: in COSCHED_LIBDIR if that is set, otherwise
+// beside this program, where make lib or an installation into the same prefix puts it, and then in
+// softenDir.
 func findSoften() (string, error) {
 	dirs := []string{softenDir}
 	if exe, err := os.Executable(); err == nil {
@@ -60,27 +61,26 @@ func findSoften() (string, error) {
 		if err != nil {
 			continue
 		}
-		// The loader takes blanks and colons for the end of a name.
+		// For the loader, a blank or a colon ends the name.
 		if _, err := os.Stat(object); err == nil && !strings.ContainsAny(object, " :") {
 			return object, nil
 		}
 	}
 	return "", &cosched.Problem{Status: cosched.ExitUnavailable, Text: fmt.Sprintf(
-		"--soften needs %s, which is not in %s: make lib builds it, COSCHED_LIBDIR says where it is", softenObject, strings.Join(dirs, " or "))}
+		"--soften needs %s, which is not in %s: make lib builds it, or set COSCHED_LIBDIR to its directory", softenObject, strings.Join(dirs, " or "))}
 }
 
-// maxInterpreters is how many scripts the kernel lets be each other's interpreter.
+// maxInterpreters is the maximum depth of scripts whose interpreters are scripts, as in the kernel.
 const maxInterpreters = 5
 
-// softenable reports, as an error, that nothing can be preloaded into a command that a
-// user runs.
+// softenable returns an error if nothing can be preloaded into a command that the user runs.
 func softenable(path, object string, uid int) error {
 	cannot := func(why string, args ...any) error {
 		return &cosched.Problem{Status: cosched.ExitData, Text: fmt.Sprintf("--soften: %s: %s", path, fmt.Sprintf(why, args...))}
 	}
 	ours, err := elf.Open(object)
 	if err != nil {
-		return &cosched.Problem{Status: cosched.ExitUnavailable, Text: fmt.Sprintf("--soften: %s: %v: make lib builds it anew", object, err), Err: err}
+		return &cosched.Problem{Status: cosched.ExitUnavailable, Text: fmt.Sprintf("--soften: %s: %v: rebuild it with make lib", object, err), Err: err}
 	}
 	defer ours.Close()
 	for range maxInterpreters {
@@ -89,15 +89,15 @@ func softenable(path, object string, uid int) error {
 			return cannotExecute(path, err)
 		}
 		if st.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0 {
-			return cannot("runs with the rights of another user, for which nothing is preloaded")
+			return cannot("runs with the rights of another user or group, so that nothing is preloaded")
 		}
-		// Where the real user is root, the kernel does not tell the loader to be careful.
+		// If the real user is root, the kernel does not put the loader into its secure mode.
 		if uid != 0 && hasCapabilities(path) {
-			return cannot("has file capabilities, with which nothing is preloaded for others than root")
+			return cannot("has file capabilities, so that nothing is preloaded unless root runs it")
 		}
 		f, err := os.Open(path)
 		if err != nil {
-			return nil // It may be executed, not read: who knows.
+			return nil // The file can be executed but not read, so nothing is known about it.
 		}
 		file, err := elf.NewFile(f)
 		if err == nil {
@@ -118,17 +118,16 @@ func softenable(path, object string, uid int) error {
 			return err
 		}
 	}
-	return nil // The kernel will refuse it.
+	return nil // The kernel will refuse so many interpreters.
 }
 
-// hasCapabilities reports whether a program gives capabilities to who runs it, as
-// setcap(8) has it.
+// hasCapabilities reports whether a program has file capabilities, which setcap(8) sets.
 func hasCapabilities(path string) bool {
 	_, err := unix.Getxattr(path, "security.capability", nil)
 	return err == nil
 }
 
-// interpreter is what runs a script: what has no #! is one of sh.
+// interpreter gives the program that runs a script. A script without #! is run by sh.
 func interpreter(script *os.File) (string, error) {
 	if _, err := script.Seek(0, io.SeekStart); err != nil {
 		return "", err

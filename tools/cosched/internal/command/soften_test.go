@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What can be softened, and what is said of what cannot.
+// Which commands can be softened, and the messages about those that cannot.
 func TestSoften(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string, data []byte, mode os.FileMode) string {
@@ -109,17 +109,17 @@ func TestSoften(t *testing.T) {
 			}
 		}
 	})
-	// What is preloaded already stays.
+	// Libraries that are preloaded already are kept.
 	if env, err := soften(filepath.Join(dir, "dynamic"), []string{"LD_PRELOAD=/other.so", "B=2"}, 0); err != nil || !slices.Equal(env, []string{"LD_PRELOAD=" + object + ":/other.so", "B=2"}) {
 		t.Errorf("%q, %v", env, err)
 	}
 	t.Setenv("COSCHED_LIBDIR", "/no/such")
-	if _, err := findSoften(); err == nil || err.Error() != "--soften needs libcosched-soften.so, which is not in /no/such: make lib builds it, COSCHED_LIBDIR says where it is" {
+	if _, err := findSoften(); err == nil || err.Error() != "--soften needs libcosched-soften.so, which is not in /no/such: make lib builds it, or set COSCHED_LIBDIR to its directory" {
 		t.Error(err)
 	}
 	t.Setenv("COSCHED_LIBDIR", "")
 	defer func(dir string) { softenDir = dir }(softenDir)
-	softenDir = t.TempDir() // this machine may have it installed
+	softenDir = t.TempDir() // the library may be installed on this machine
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

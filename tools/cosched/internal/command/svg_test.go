@@ -10,13 +10,13 @@ import (
 	"unicode/utf8"
 )
 
-// colour is an escape sequence that sets one.
+// colour matches an escape sequence that sets a colour.
 var colour = regexp.MustCompile(`\x1b\[[0-9;]*\b(3[0-8]|4[0-8]|9[0-7]|10[0-7])\b[0-9;]*m`)
 
-// sgr is any that sets how what follows looks.
+// sgr matches any escape sequence that changes how the following text looks.
 var sgr = regexp.MustCompile(`\x1b\[([0-9;]*)m|\x0e|\x0f`)
 
-// Colours of a terminal: the foreground, the background and the eight of ANSI.
+// The colours of a terminal: foreground, background and the eight of ANSI.
 const (
 	foreground = "#d0d0d0"
 	background = "#101418"
@@ -65,8 +65,8 @@ func (l *look) set(codes string) {
 	}
 }
 
-// svg draws what tmux captured of a screen, with its escape sequences. Each piece has its
-// place and length, so that no font moves it.
+// svg draws a screen that tmux captured, with its escape sequences. Each piece of text has a fixed
+// place and length, so that it does not depend on the font.
 func svg(text string) string {
 	const width, height = 8, 17
 	var b strings.Builder

@@ -18,11 +18,11 @@ import (
 	"cosched.io/cosched/internal/sample"
 )
 
-// shotsVariable names a directory for pictures of what the test of the terminal sees: it
-// is how make screenshots makes those of the documentation.
+// shotsVariable names the environment variable with a directory for pictures of the terminal in
+// this test. make screenshots uses it to make the pictures of the documentation.
 const shotsVariable = "COSCHED_SCREENSHOTS"
 
-// tmux is a terminal with one program.
+// tmux is a terminal that runs one program.
 type tmux struct {
 	testing.TB
 	socket, tree string
@@ -70,8 +70,8 @@ func (m *tmux) screen() string { return m.run("capture-pane", "-p") }
 // press sends keys as tmux names them.
 func (m *tmux) press(keys ...string) { m.run(append([]string{"send-keys"}, keys...)...) }
 
-// wait waits until the screen is as wanted: how long that takes depends on what else the
-// machine does.
+// wait waits until the screen is as wanted. How long that takes depends on other load on the
+// machine.
 func (m *tmux) wait(what string, wanted func(screen string) bool) string {
 	m.Helper()
 	var now string
@@ -84,7 +84,7 @@ func (m *tmux) wait(what string, wanted func(screen string) bool) string {
 	return ""
 }
 
-// see waits until the screen has all of some texts.
+// see waits until all given texts are on the screen.
 func (m *tmux) see(texts ...string) string {
 	m.Helper()
 	return m.wait(fmt.Sprintf("%q", texts), func(screen string) bool {
@@ -92,7 +92,7 @@ func (m *tmux) see(texts ...string) string {
 	})
 }
 
-// seeLast waits until the last line of so many begins with a text.
+// seeLast waits until the last of the given number of lines begins with a text.
 func (m *tmux) seeLast(lines int, text string) {
 	m.Helper()
 	m.wait(fmt.Sprintf("%q in line %d", text, lines), func(screen string) bool {
@@ -101,27 +101,27 @@ func (m *tmux) seeLast(lines int, text string) {
 	})
 }
 
-// picture draws what is seen, if pictures are asked for.
+// picture draws the screen, if pictures are asked for.
 func (m *tmux) picture(name string) {
 	m.Helper()
 	dir := os.Getenv(shotsVariable)
 	if dir == "" {
 		return
 	}
-	// The tree is a machine's: what is above its root is not shown.
+	// The machine for tests is in a directory. Its path is left out of the picture.
 	text := strings.ReplaceAll(m.run("capture-pane", "-p", "-e", "-N"), m.tree, "")
 	if err := os.WriteFile(filepath.Join(dir, name+".svg"), []byte(svg(text)), 0o644); err != nil {
 		m.Fatal(err)
 	}
 }
 
-// The view in a real terminal: keys, another size, what vanishes, and a terminal that is as
-// it was when it ends.
+// The view in a real terminal: keys, a change of size, clusters that are removed, and a terminal
+// that is restored at the end.
 func TestTerminal(t *testing.T) {
 	dir := t.TempDir()
 	l := coschedtest.NewLarge(t, dir, 18, 64, 8)
 	steps := make(chan chan bool)
-	go func() { // figures that change, until the test says otherwise
+	go func() { // change the figures until the test stops it
 		for {
 			select {
 			case c := <-steps:
@@ -146,7 +146,7 @@ func TestTerminal(t *testing.T) {
 	m.press("Enter")
 	m.see("/sys/fs/cgroup/cosched/cluster0017", "home 8-15, asked for 8-15; weights 100:150; 8 threads", "RUNNING WAITING  IDLE  BY CPU", "  7 56-63 ")
 	m.picture("cosched-top-cpu")
-	// Gone while it is shown.
+	// The cluster is removed while it is shown.
 	stop()
 	if err := os.RemoveAll(filepath.Join(l.Cgroup, "cosched/cluster0017")); err != nil {
 		t.Fatal(err)
@@ -176,7 +176,7 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// What ends the view without being asked to says why, on a terminal that is as it was.
+// If the view ends because of an error, the error is printed on the restored terminal.
 func TestTerminalEnds(t *testing.T) {
 	h := coschedtest.Host(t)
 	dir := filepath.Dir(filepath.Dir(filepath.Dir(h.Cgroup)))
@@ -192,7 +192,7 @@ func TestTerminalEnds(t *testing.T) {
 	if !strings.Contains(strings.Join(strings.Fields(text), ""), "coschedtop:"+h.Cgroup+"/cosched/shopwasremovedwhileitwasshown") {
 		t.Errorf("says\n%s", text)
 	}
-	// Nothing to show, said without a view.
+	// If there is nothing to show, that is printed without a view.
 	coschedtest.Replace(t, filepath.Join(h.Cgroup, "cgroup.controllers"), "cpu\n")
 	if err := os.RemoveAll(filepath.Join(h.Cgroup, "cosched")); err != nil {
 		t.Fatal(err)
@@ -204,8 +204,8 @@ func TestTerminalEnds(t *testing.T) {
 	m.see("no clusters: cosched create NAME --home SPEC makes one")
 }
 
-// A recording in the view: played, stopped, gone through, and what is wrong with it said
-// once the terminal is as it was.
+// A recording in the view: it is played, paused and stepped through, and errors in it are printed
+// when the terminal is restored.
 func TestTerminalReplay(t *testing.T) {
 	dir := t.TempDir()
 	l := coschedtest.NewLarge(t, dir, 6, 32, 8)
@@ -228,7 +228,7 @@ func TestTerminalReplay(t *testing.T) {
 			if i == broken {
 				s = "{\n"
 			}
-			// As far apart as what they show.
+			// The samples are as far apart in time as their figures say.
 			s = regexp.MustCompile(`"monotonic_usec":\d+`).ReplaceAllString(s, fmt.Sprintf(`"monotonic_usec":%d`, (i+1)*1_000_000))
 			fmt.Fprint(gz, s)
 		}
@@ -267,7 +267,7 @@ func TestTerminalReplay(t *testing.T) {
 	}
 }
 
-// On other than a terminal, tables or JSON.
+// Without a terminal, tables or JSON are printed.
 func TestTop(t *testing.T) {
 	h := coschedtest.Host(t)
 	status, out, errs := call(h, "top", "--count", "2", "--interval", "5ms", "--sort", "name", "--rows", "2")

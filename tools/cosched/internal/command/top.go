@@ -46,15 +46,15 @@ func (l *live) Step(int) (*sample.Interval, error) {
 	return v, nil
 }
 
-// terminal reports whether both ends of what is shown are one that can be drawn on.
+// terminal reports whether standard input and output are a terminal that the view can be drawn on.
 func terminal(cmd *cobra.Command) bool {
 	f, ok := cmd.OutOrStdout().(*os.File)
 	return ok && term.IsTerminal(int(f.Fd())) && term.IsTerminal(int(os.Stdin.Fd())) && os.Getenv("TERM") != "dumb" && os.Getenv("TERM") != ""
 }
 
 const keysHelp = `
-Keys: arrows select a cluster or scroll the heat map, Enter shows it by CPU, / filters,
-s sorts, ? says the rest, q quits.`
+Keys: arrows select a cluster or scroll the heat map, Enter shows the cluster by CPU,
+/ filters, s sorts, ? shows all keys, q quits.`
 
 func topCmd(h cosched.Host) *cobra.Command {
 	var p pace
@@ -63,10 +63,10 @@ func topCmd(h cosched.Host) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top [NAME]",
 		Short: "watch where clusters run",
-		Long: `Shows the clusters of the base, or NAME and those below it, each second: CPU time, its
-share at home, what spilled and returned, and a heat map of the LLC domains that they
-run on. On other than a terminal it prints tables, as cosched stat --watch does, or, with
---json, an object on a line.
+		Long: `Shows the clusters of the base, or NAME and those below it, every second: CPU time, its
+share at home, spilled wakeups, returned strays, and a heat map of the LLC domains that the
+clusters run on. If standard input or output is not a terminal, it prints tables, as
+cosched stat --watch does, or, with --json, one object per line.
 ` + keysHelp,
 		Example: `  cosched top
   cosched top shop --interval 5s --sort home
@@ -91,8 +91,8 @@ run on. On other than a terminal it prints tables, as cosched stat --watch does,
 				src.name = args[0]
 			}
 			s.OnDemand = !asJSON
-			// It does one thing at a time: collecting its garbage, a megabyte for each sample of
-			// 1,000 clusters, is not to take each CPU that idles, nor to be done each third time.
+			// The program does one thing at a time. Garbage collection, of a megabyte for each sample
+			// of 1,000 clusters, must not use every idle CPU, nor run for every third sample.
 			runtime.GOMAXPROCS(2)
 			debug.SetGCPercent(400)
 			if !asJSON && !asText && terminal(cmd) {

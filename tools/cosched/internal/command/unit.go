@@ -21,28 +21,28 @@ import (
 	"cosched.io/cosched/internal/unitfile"
 )
 
-// What `cosched unit` writes to, in UNIT.d. The names of systemctl set-property's begin with
-// 50 too. A drop-in in /etc masks one of the same name in /run, so that the one with --runtime
-// has a name of its own, which comes after the other's.
+// The drop-ins that `cosched unit` writes, in UNIT.d. The names of the drop-ins of systemctl
+// set-property begin with 50 too. A drop-in in /etc masks a drop-in of the same name in /run, so
+// the one for --runtime has its own name, which sorts after the other.
 const (
 	dropIn        = "50-cosched.conf"
 	dropInRuntime = "50-cosched.runtime.conf"
 )
 
-// busTimeout bounds one question to systemd, which answers nobody while it starts units
-// or reads all of its files.
+// busTimeout bounds one request to systemd, which does not answer while it starts units or reads
+// all of its files.
 const busTimeout = 90 * time.Second
 
-// unitTypes are the units that have a cgroup.
+// unitTypes are the types of units that have a cgroup.
 const unitTypes = "service, scope, slice, socket, mount or swap"
 
 func unitCmd(h cosched.Host) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "unit",
-		Short: "homes and weights of systemd's units",
-		Long: `Homes and weights of systemd's services, scopes, slices, sockets, mounts and swaps, in the
-section [X-Cosched] of their unit files and drop-ins. The service coschedd keeps the
-units' cgroups as these say: see coschedd(8).`,
+		Short: "set and show homes and weights of systemd units",
+		Long: `Sets and shows homes and weights of systemd's services, scopes, slices, sockets, mounts and
+swaps, which are in the section [X-Cosched] of their unit files and drop-ins. The service
+coschedd applies these settings to the units' cgroups: see coschedd(8).`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -50,7 +50,7 @@ units' cgroups as these say: see coschedd(8).`,
 	return cmd
 }
 
-// units is what the verbs of unit work with.
+// units is what the verbs of unit have in common.
 type units struct {
 	host   cosched.Host
 	bus    *coschedd.Systemd
@@ -68,18 +68,19 @@ func withUnits(h cosched.Host, cmd *cobra.Command, f func(u units) error) error 
 	return f(units{h, bus, coschedd.NewReader(h), cmd.Context()})
 }
 
-// unitName completes a name as systemctl does, and checks it.
+// unitName adds .service to a name without a suffix, as systemctl does, and checks the name.
 func unitName(name string) (string, error) {
 	if name != "" && filepath.Ext(name) == "" {
 		name += ".service"
 	}
 	if !coschedd.HasCgroup(name) {
-		return "", usage("%q is no name of a unit that has a cgroup: it is that of a %s", name, unitTypes)
+		return "", usage("%q is not the name of a unit that has a cgroup: name a %s", name, unitTypes)
 	}
 	return name, nil
 }
 
-// load asks systemd about a unit. A template has files only, which systemd does not name.
+// load asks systemd about a unit. A template only has files, and systemd does not say which, so
+// they are looked up here.
 func (u units) load(name string) (coschedd.Unit, error) {
 	ctx, cancel := context.WithTimeout(u.ctx, busTimeout)
 	defer cancel()
@@ -95,16 +96,16 @@ func (u units) load(name string) (coschedd.Unit, error) {
 	case err != nil:
 		return unit, &cosched.Problem{Status: cosched.ExitUnavailable, Text: fmt.Sprintf("%s: systemd: %v", name, err), Err: err}
 	case unit.State == "not-found":
-		return unit, &cosched.Problem{Status: cosched.ExitNoInput, Text: name + ": systemd knows no such unit: systemctl list-unit-files shows those that it does"}
+		return unit, &cosched.Problem{Status: cosched.ExitNoInput, Text: name + ": systemd knows no such unit: systemctl list-unit-files lists the units"}
 	case unit.State == "masked":
 		return unit, &cosched.Problem{Status: cosched.ExitUnavailable, Text: name + " is masked: systemctl unmask it first"}
-	case !coschedd.HasCgroup(unit.ID): // another name of it was given
+	case !coschedd.HasCgroup(unit.ID): // the name that was given is an alias
 		return unit, usage("%s is %s, which has no cgroup: name a %s", name, unit.ID, unitTypes)
 	}
 	return unit, nil
 }
 
-// file is the drop-in that the verbs write.
+// file is the path of the drop-in that the verbs write.
 func (u units) file(name string, runtime bool) string {
 	dir, base := u.host.Etc, dropIn
 	if runtime {
@@ -113,14 +114,14 @@ func (u units) file(name string, runtime bool) string {
 	return filepath.Join(dir, "systemd/system", name+".d", base)
 }
 
-// replace writes a drop-in, or removes it if the text has nothing, as a whole.
+// replace writes a drop-in atomically, or removes it if the text is blank.
 func replace(file string, text []byte) error {
 	if len(strings.TrimSpace(string(text))) == 0 {
 		err := os.Remove(file)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		_ = os.Remove(filepath.Dir(file)) // if it has nothing else
+		_ = os.Remove(filepath.Dir(file)) // if nothing else is in it
 		return writeProblem(err)
 	}
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -150,9 +151,9 @@ func writeProblem(err error) error {
 	return &cosched.Problem{Status: cosched.ExitCantCreate, Text: err.Error(), Err: err}
 }
 
-// change puts a drop-in in place, has systemd read it, and gives the unit its values if it
-// runs: the service would do that too, but says nothing here. Of the settings in which, what
-// is gone is taken back.
+// change writes a drop-in, makes systemd read it and, if the unit runs, applies its settings to
+// the cgroup. The service coschedd would apply them too, but could not report errors here. The
+// settings in which that the files no longer have are reset in the cgroup.
 func (u units) change(cmd *cobra.Command, unit coschedd.Unit, file string, text []byte, which coschedd.Written) error {
 	note := func(format string, args ...any) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s: note: %s\n", cmd.CommandPath(), fmt.Sprintf(format, args...))
@@ -163,10 +164,10 @@ func (u units) change(cmd *cobra.Command, unit coschedd.Unit, file string, text 
 	ctx, cancel := context.WithTimeout(u.ctx, busTimeout)
 	defer cancel()
 	if err := u.bus.Reload(ctx); err != nil {
-		return &cosched.Problem{Status: cosched.ExitUnavailable, Text: fmt.Sprintf("%s is written, but systemd does not read it: %v: systemctl daemon-reload", file, err), Err: err}
+		return &cosched.Problem{Status: cosched.ExitUnavailable, Text: fmt.Sprintf("%s is written, but systemd did not read it: %v: run systemctl daemon-reload", file, err), Err: err}
 	}
 	if service, err := u.bus.Unit(ctx, "coschedd.service"); err == nil && service.Cgroup == "" || errors.Is(err, coschedd.ErrNotLoaded) {
-		note("coschedd.service does not run: units that start get no values: systemctl enable --now coschedd")
+		note("coschedd.service does not run: units that start get no home or weights: systemctl enable --now coschedd")
 	}
 	unit, err := u.load(unit.ID)
 	if err != nil {
@@ -183,7 +184,7 @@ func (u units) change(cmd *cobra.Command, unit coschedd.Unit, file string, text 
 		at      coschedd.At
 	}{{which.Home, coschedd.KeyHome, settings.HomeAt}, {which.Weights, coschedd.KeyWeights, settings.WeightsAt}} {
 		if s.written && place >= 0 && slices.Index(unit.Files, s.at.File) > place {
-			note("%s= of %s comes after %s and holds", s.key, s.at, file)
+			note("%s= of %s comes after %s and overrides it", s.key, s.at, file)
 		}
 	}
 	g := cosched.Group(u.host.Cgroup + unit.Cgroup)
@@ -212,14 +213,14 @@ func unitSetCmd(h cosched.Host) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set UNIT SETTING=VALUE...",
 		Short: "give a unit a home or weights",
-		Long: `Writes settings to ` + dropIn + ` of the unit's drop-ins, or with --runtime to
-` + dropInRuntime + `, which comes after it. Has systemd read the file, and gives the
-settings to the unit at once if it runs. Other lines of the file stay.
+		Long: `Writes settings to the unit's drop-in ` + dropIn + ` or, with --runtime, to
+` + dropInRuntime + `, which is read after it. Makes systemd read the file and, if the
+unit runs, applies the settings at once. Other lines of the file are kept.
 
   CPUsPreferred=  a home as cosched run --home takes it
   Weights=        cost of load at home and elsewhere, "100 150" or 100:150
 
-A value that is empty resets what the unit file and earlier drop-ins say.`,
+An empty value resets what the unit file and earlier drop-ins set.`,
 		Example: `  cosched unit set nginx.service CPUsPreferred=llc:0
   cosched unit set user-1000.slice CPUsPreferred=auto Weights=100:100 --runtime
   cosched unit set nginx.service CPUsPreferred=`,
@@ -240,7 +241,7 @@ A value that is empty resets what the unit file and earlier drop-ins say.`,
 				for _, a := range args[1:] {
 					key, value, ok := strings.Cut(a, "=")
 					if !ok || key != coschedd.KeyHome && key != coschedd.KeyWeights {
-						return usage("%q is no setting: it is %s=VALUE or %s=VALUE", a, coschedd.KeyHome, coschedd.KeyWeights)
+						return usage("%q is not a setting: give %s=VALUE or %s=VALUE", a, coschedd.KeyHome, coschedd.KeyWeights)
 					}
 					if strings.ContainsAny(value, "\n\r\x00\\") {
 						return usage("%q: a value is one line, without backslashes", a)
@@ -270,7 +271,7 @@ A value that is empty resets what the unit file and earlier drop-ins say.`,
 			})
 		}),
 	}
-	cmd.Flags().BoolVar(&runtime, "runtime", false, "until the next boot")
+	cmd.Flags().BoolVar(&runtime, "runtime", false, "write to /run, where the file lasts until the next boot")
 	return cmd
 }
 
@@ -279,10 +280,11 @@ func unitEditCmd(h cosched.Host) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "edit UNIT",
 		Short: "edit a unit's home and weights",
-		Long: `Opens ` + dropIn + ` of the unit's drop-ins, or with --runtime ` + dropInRuntime + `,
-in $SYSTEMD_EDITOR, $VISUAL, $EDITOR or, without these, editor, nano or vi. What comes of it
-is checked, written as a whole, and given to the unit at once if it runs. With a mistake
-nothing is changed, and the text is kept. A file without any text is removed.`,
+		Long: `Opens the unit's drop-in ` + dropIn + ` or, with --runtime, ` + dropInRuntime + `
+in $SYSTEMD_EDITOR, $VISUAL or $EDITOR or, if none of these is set, in editor, nano or vi.
+The result is checked, written as a whole and, if the unit runs, applied at once. If there
+is a mistake in it, nothing is changed, and the text is kept. A file that is left blank is
+removed.`,
 		Example: `  cosched unit edit nginx.service
   EDITOR=vim cosched unit edit machine.slice --runtime`,
 		Args: cobra.ExactArgs(1),
@@ -305,7 +307,7 @@ nothing is changed, and the text is kept. A file without any text is removed.`,
 				file := u.file(unit.ID, runtime)
 				old, err := coschedd.ReadFile(file)
 				if errors.Is(err, fs.ErrNotExist) {
-					old, err = fmt.Appendf(nil, "# Of %s, when it runs: see coschedd(8).\n[%s]\n#%s=llc:0\n#%s=100 150\n",
+					old, err = fmt.Appendf(nil, "# For %s, when it runs: see coschedd(8).\n[%s]\n#%s=llc:0\n#%s=100 150\n",
 						unit.ID, coschedd.Section, coschedd.KeyHome, coschedd.KeyWeights), nil
 				}
 				if err != nil {
@@ -328,11 +330,11 @@ nothing is changed, and the text is kept. A file without any text is removed.`,
 			})
 		}),
 	}
-	cmd.Flags().BoolVar(&runtime, "runtime", false, "until the next boot")
+	cmd.Flags().BoolVar(&runtime, "runtime", false, "write to /run, where the file lasts until the next boot")
 	return cmd
 }
 
-// edit has the user edit a text, in a file that is kept.
+// edit lets the user edit a text in a temporary file, which the caller removes.
 func edit(text []byte) (edited []byte, file string, err error) {
 	temp, err := os.CreateTemp("", "cosched-*.conf")
 	if err != nil {
@@ -355,7 +357,7 @@ func edit(text []byte) (edited []byte, file string, err error) {
 	}
 	if len(editor) == 0 {
 		_ = os.Remove(temp.Name())
-		return nil, "", &cosched.Problem{Status: cosched.ExitUnavailable, Text: "no editor: name one in $EDITOR"}
+		return nil, "", &cosched.Problem{Status: cosched.ExitUnavailable, Text: "no editor found: name one in $EDITOR"}
 	}
 	cmd := exec.Command(editor[0], append(editor[1:], temp.Name())...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -366,13 +368,13 @@ func edit(text []byte) (edited []byte, file string, err error) {
 	return edited, temp.Name(), writeProblem(err)
 }
 
-// setting is one as it is shown.
+// setting is a setting as show prints it.
 type setting struct {
 	Value string      `json:"value"` // for the cgroup's file
 	From  coschedd.At `json:"from"`
 }
 
-// shownUnit is a unit as it is shown.
+// shownUnit is a unit as show prints it.
 type shownUnit struct {
 	Unit    string   `json:"unit"`
 	Path    string   `json:"path,omitempty"` // of its cgroup, if it runs
@@ -416,8 +418,8 @@ func unitShowCmd(h cosched.Host) *cobra.Command {
 		Use:   "show [UNIT...]",
 		Short: "show the homes and weights of units",
 		Long: `Shows what the files of units ask for, and in which line, and what is in force in the
-units' cgroups. Without UNIT, all units that systemd has loaded and that ask for something.
-What is wrong in the files is printed below.`,
+units' cgroups. Without UNIT, shows all units that systemd has loaded and that ask for
+something. Errors in the files are printed below the table.`,
 		Example: `  cosched unit show
   cosched unit show nginx.service --json`,
 		ValidArgsFunction: func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -448,7 +450,7 @@ What is wrong in the files is printed below.`,
 	return cmd
 }
 
-// list shows units by name, or all that ask for something.
+// list gives the named units or, without names, all loaded units that ask for something.
 func (u units) list(names []string) ([]shownUnit, error) {
 	list := []shownUnit{}
 	for _, name := range names {
@@ -512,7 +514,7 @@ func printUnits(w io.Writer, list []shownUnit) {
 func completeUnits(h cosched.Host, cmd *cobra.Command) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var list []string
 	_ = withUnits(h, cmd, func(u units) error {
-		ctx, cancel := context.WithTimeout(u.ctx, time.Second) // nobody waits longer for a completion
+		ctx, cancel := context.WithTimeout(u.ctx, time.Second) // a user does not wait longer for a completion
 		defer cancel()
 		all, err := u.bus.Units(ctx)
 		list = slices.DeleteFunc(all, func(name string) bool { return !coschedd.HasCgroup(name) })

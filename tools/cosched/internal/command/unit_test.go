@@ -70,7 +70,7 @@ func TestUnitSet(t *testing.T) {
 		{"web CPUsPreferred=llc:1", "[X-Cosched]\nCPUsPreferred=llc:1\n", "none", "4-7", "1 2", ""},
 		{"web.service Weights=4:1000", "[X-Cosched]\nCPUsPreferred=llc:1\nWeights=4:1000\n", "none", "4-7", "4 1000", ""},
 		{"web.service CPUsPreferred=9 --runtime", "[X-Cosched]\nCPUsPreferred=llc:1\nWeights=4:1000\n", "[X-Cosched]\nCPUsPreferred=9\n", "9", "4 1000", `run/systemd/system/web.service.d/50-cosched.runtime.conf:2: ` + web + `/cosched.cpus_preferred: "9": none of these CPUs is in`},
-		{"web CPUsPreferred= Weights=", "[X-Cosched]\nCPUsPreferred=\nWeights=\n", "[X-Cosched]\nCPUsPreferred=9\n", "9", "", "CPUsPreferred= of " + run + ":2 comes after " + etc + " and holds"},
+		{"web CPUsPreferred= Weights=", "[X-Cosched]\nCPUsPreferred=\nWeights=\n", "[X-Cosched]\nCPUsPreferred=9\n", "9", "", "CPUsPreferred= of " + run + ":2 comes after " + etc + " and overrides it"},
 		{"web CPUsPreferred= --runtime", "[X-Cosched]\nCPUsPreferred=\nWeights=\n", "[X-Cosched]\nCPUsPreferred=\n", "", "", ""},
 	} {
 		status, out, errs := call(h, append([]string{"unit", "set"}, strings.Fields(tc.args)...)...)
@@ -87,7 +87,7 @@ func TestUnitSet(t *testing.T) {
 	if _, n, _ := sd.Counts(); n != 5 {
 		t.Errorf("%d reloads", n)
 	}
-	// What does not run, and a template, get files; without the service a note says so.
+	// A unit that does not run, and a template, get files. If the service does not run, a note says so.
 	sd.Set("coschedd.service", systemdtest.Unit{State: "loaded"})
 	for _, name := range []string{"off.service", "t@.service"} {
 		status, _, errs := call(h, "unit", "set", name, "CPUsPreferred=auto")
@@ -97,8 +97,8 @@ func TestUnitSet(t *testing.T) {
 	}
 }
 
-// Drop-ins with and without --runtime hold together: the one of /run for the settings that
-// it has, and what does not hold is noted.
+// Drop-ins with and without --runtime are in force together. The drop-in in /run takes precedence
+// for the settings that it has, and a setting that is overridden is noted.
 func TestUnitRuntime(t *testing.T) {
 	const etc, run = "etc/systemd/system/web.service.d/50-cosched.conf", "run/systemd/system/web.service.d/50-cosched.runtime.conf"
 	type step struct{ args, home, weights, note string }
@@ -110,15 +110,15 @@ func TestUnitRuntime(t *testing.T) {
 		},
 		"runtime, then persistent": {
 			{"CPUsPreferred=6-7 --runtime", "6-7", "1 2", ""},
-			{"CPUsPreferred=llc:1", "6-7", "1 2", "CPUsPreferred= of " + run + ":2 comes after " + etc + " and holds\n"},
+			{"CPUsPreferred=llc:1", "6-7", "1 2", "CPUsPreferred= of " + run + ":2 comes after " + etc + " and overrides it\n"},
 			{"CPUsPreferred= --runtime", "", "1 2", ""},
-			{"CPUsPreferred=llc:1", "", "1 2", "CPUsPreferred= of " + run + ":2 comes after " + etc + " and holds\n"},
+			{"CPUsPreferred=llc:1", "", "1 2", "CPUsPreferred= of " + run + ":2 comes after " + etc + " and overrides it\n"},
 		},
 		"another setting": {
 			{"CPUsPreferred=llc:1", "4-7", "1 2", ""},
 			{"Weights=7:8 --runtime", "4-7", "7 8", ""},
 			{"CPUsPreferred=5", "5", "7 8", ""},
-			{"Weights=9:9", "5", "7 8", "Weights= of " + run + ":2 comes after " + etc + " and holds\n"},
+			{"Weights=9:9", "5", "7 8", "Weights= of " + run + ":2 comes after " + etc + " and overrides it\n"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestUnitRuntime(t *testing.T) {
 			}
 		})
 	}
-	// What systemd does not read has no effect.
+	// A file that systemd does not read has no effect.
 	h, _ := unitHost(t)
 	coschedtest.Append(t, filepath.Join(h.Etc, "systemd/system/web.service.d", filepath.Base(run)), "[X-Cosched]\nCPUsPreferred=3\n")
 	status, _, errs := call(h, "unit", "set", "web", "CPUsPreferred=6", "--runtime")
@@ -143,8 +143,8 @@ func TestUnitRuntime(t *testing.T) {
 	}
 }
 
-// firstLine is of a file that is not truncated when a shorter value is written, as those
-// of cgroups need not be.
+// firstLine reads the first line of a file. Files of cgroups need not be truncated when a shorter
+// value is written, so these are not truncated either.
 func firstLine(s string) string { l, _, _ := strings.Cut(s, "\n"); return l }
 
 func TestUnitRefuses(t *testing.T) {
@@ -157,8 +157,8 @@ func TestUnitRefuses(t *testing.T) {
 		says   string
 	}{
 		{"set web", cosched.ExitUsage, "requires at least 2 arg"},
-		{"set web CPUsPreferred", cosched.ExitUsage, `"CPUsPreferred" is no setting: it is CPUsPreferred=VALUE or Weights=VALUE`},
-		{"set web Nice=1", cosched.ExitUsage, `"Nice=1" is no setting`},
+		{"set web CPUsPreferred", cosched.ExitUsage, `"CPUsPreferred" is not a setting: give CPUsPreferred=VALUE or Weights=VALUE`},
+		{"set web Nice=1", cosched.ExitUsage, `"Nice=1" is not a setting`},
 		{"set web Weights=0:1", cosched.ExitData, "Weights=0:1: weights are two integers from 1 to 10000"},
 		{"set web CPUsPreferred=llc:9", cosched.ExitData, "no llc 9, only 0-1"},
 		{"set web CPUsPreferred=3-1", cosched.ExitData, `range "3-1" runs backwards`},
@@ -166,11 +166,11 @@ func TestUnitRefuses(t *testing.T) {
 		{"set off CPUsPreferred=4000", cosched.ExitData, `home "4000" names a CPU that this machine cannot have: it can have 0-11`},
 		{"set web CPUsPreferred=0-15:2/4", cosched.ExitData, `home "0-15:2/4" names a CPU that this machine cannot have`},
 		{"set web CPUsPreferred=1\\", cosched.ExitUsage, "a value is one line"},
-		{"set ../web.service CPUsPreferred=1", cosched.ExitUsage, "is no name of a unit that has a cgroup"},
-		{"set basic.target CPUsPreferred=1", cosched.ExitUsage, "is no name of a unit that has a cgroup"},
+		{"set ../web.service CPUsPreferred=1", cosched.ExitUsage, "is not the name of a unit that has a cgroup"},
+		{"set basic.target CPUsPreferred=1", cosched.ExitUsage, "is not the name of a unit that has a cgroup"},
 		{"set none.service CPUsPreferred=1", cosched.ExitNoInput, "systemd knows no such unit"},
 		{"edit masked.service", cosched.ExitUnavailable, "masked.service is masked"},
-		{"set web CPUsPreferred=1 --runtime", cosched.ExitData, broken + `: line 1: "[X-Cosched" is no section header`},
+		{"set web CPUsPreferred=1 --runtime", cosched.ExitData, broken + `: line 1: "[X-Cosched" is not a section header`},
 	} {
 		status, _, errs := call(h, append([]string{"unit"}, strings.Fields(tc.args)...)...)
 		if status != tc.status || !strings.Contains(errs, tc.says) || strings.Count(errs, "\n") != 1 {
@@ -207,7 +207,7 @@ func TestUnitShow(t *testing.T) {
 	}
 }
 
-// A template has no cgroup, but files like any unit.
+// A template has no cgroup, but has files like any unit.
 func TestUnitTemplate(t *testing.T) {
 	h, _ := unitHost(t)
 	units := filepath.Join(h.Etc, "systemd/system")
@@ -221,7 +221,7 @@ func TestUnitTemplate(t *testing.T) {
 	if want := "UNIT HOME WEIGHTS ASKED FOR FROM t@.service - - 4-7; 1 1 " + dropIn + ":2; " + late + ":2 t@.service: " + fragment + ":3: Weights=0: ignored:"; !strings.HasPrefix(words(out), want) {
 		t.Errorf("%s, want %s", out, want)
 	}
-	if status, _, errs := call(h, "unit", "set", "t@.service", "Weights=2:2"); status != 0 || !strings.Contains(errs, "Weights= of "+late+":2 comes after "+dropIn+" and holds") {
+	if status, _, errs := call(h, "unit", "set", "t@.service", "Weights=2:2"); status != 0 || !strings.Contains(errs, "Weights= of "+late+":2 comes after "+dropIn+" and overrides it") {
 		t.Errorf("%d, %s", status, errs)
 	}
 }

@@ -21,15 +21,15 @@ import (
 	"cosched.io/cosched/internal/qemu"
 )
 
-// The parts of a cluster that is a virtual machine. A home of the cluster itself would
-// narrow those of all its parts, so the one that is asked for is that of the vCPUs.
+// The parts of a cluster for a virtual machine. A home of the cluster itself would narrow the
+// homes of all its parts, so the home that is asked for is given to the part for the vCPUs.
 const (
 	vcpuPart     = "vcpu"
 	emulatorPart = "emulator"
 	ioPart       = "iothread"
 )
 
-// machineFlags are those of run --vm.
+// machineFlags are the flags of run --vm.
 type machineFlags struct {
 	vm       bool
 	emulator string
@@ -39,13 +39,13 @@ type machineFlags struct {
 func (f *machineFlags) flags(h cosched.Host, cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.vm, "vm", false, "the command is QEMU: the home and weights are those of its vCPUs")
 	cmd.Flags().StringVar(&f.emulator, "emulator-home", "", "with --vm, the home of the other threads: `SPEC`, as for --home")
-	cmd.Flags().StringVar(&f.io, "iothread-home", "", "with --vm, the home of I/O threads, `SPEC`; they are with the others otherwise")
+	cmd.Flags().StringVar(&f.io, "iothread-home", "", "with --vm, the home of I/O threads, `SPEC`; without it they are in emulator too")
 	for _, name := range []string{"emulator-home", "iothread-home"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, homes(h))
 	}
 }
 
-// machine is what is asked for a virtual machine.
+// machine is what was asked for the parts of a virtual machine.
 type machine struct{ vcpu, emulator, io parsed }
 
 // parse checks the flags before anything is changed.
@@ -77,7 +77,7 @@ func machineParts(h cosched.Host, cluster cosched.Group, io bool) *qemu.VM {
 	return vm
 }
 
-// makeMachine makes the parts of a cluster for the threads of one QEMU that are not there.
+// makeMachine makes those parts of a cluster, for the threads of one QEMU, that do not exist yet.
 func makeMachine(h cosched.Host, cluster cosched.Group, io bool) (vm *qemu.VM, made []cosched.Group, err error) {
 	vm = machineParts(h, cluster, io)
 	parts := []cosched.Group{vm.VCPU, vm.Emulator}
@@ -101,8 +101,8 @@ func makeMachine(h cosched.Host, cluster cosched.Group, io bool) (vm *qemu.VM, m
 	return vm, made, nil
 }
 
-// runMachine becomes QEMU. A process beside it puts its threads where they belong, so that
-// its parent, terminal and exit status are what they are without.
+// runMachine replaces this process with QEMU. Another process puts QEMU's threads where they
+// belong, so that QEMU's parent, terminal and exit status are the same as without cosched.
 func runMachine(h cosched.Host, cmd *cobra.Command, m machine, name, path string, args []string) error {
 	g, made, err := runGroup(h, name)
 	if err != nil {
@@ -118,9 +118,9 @@ func runMachine(h cosched.Host, cmd *cobra.Command, m machine, name, path string
 	return execute(path, args, os.Environ())
 }
 
-// begin gives the parts what they were asked for, starts the process beside QEMU, and moves
-// this one to the vCPUs: they are at home from their first instruction on, and so is the
-// memory that QEMU touches before. The others leave when they are known.
+// begin gives the parts their settings, starts the process beside QEMU, and moves this process
+// into the part for the vCPUs. So the vCPUs are at home from their first instruction on, and so is
+// the memory that QEMU touches before that. The other threads leave that part when they are known.
 func (m machine) begin(h cosched.Host, cmd *cobra.Command, vm *qemu.VM, g cosched.Group, made []cosched.Group, remove bool, path string, args []string) ([]string, error) {
 	apply := func(isNew bool) error {
 		for _, part := range []struct {
@@ -139,7 +139,7 @@ func (m machine) begin(h cosched.Host, cmd *cobra.Command, vm *qemu.VM, g cosche
 	if err := apply(true); err != nil {
 		return nil, err
 	}
-	// Its other end closes when this process is QEMU, or is no more.
+	// The other end of the pipe closes when this process has become QEMU, or has ended.
 	start, wait, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -163,7 +163,8 @@ func (m machine) begin(h cosched.Host, cmd *cobra.Command, vm *qemu.VM, g cosche
 	if err := h.MoveProcess(vm.VCPU, os.Getpid()); err != nil {
 		return nil, err
 	}
-	// Parts that were there do not change for a process that cannot be put into them.
+	// Existing parts are changed only after the process was put into them, so that nothing changes
+	// if that fails.
 	if err := apply(false); err != nil {
 		return nil, err
 	}
@@ -181,10 +182,10 @@ func (m machine) begin(h cosched.Host, cmd *cobra.Command, vm *qemu.VM, g cosche
 	return append(append([]string{args[0]}, more...), args[1:]...), nil
 }
 
-// keep has files that are open until this process is QEMU.
+// keep refers to files so that they stay open until this process becomes QEMU.
 var keep []*os.File
 
-// pair makes two ends of a socket, which commands do not inherit.
+// pair makes a pair of connected sockets, which other programs do not inherit.
 func pair() (a, b *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -193,14 +194,14 @@ func pair() (a, b *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "socket"), os.NewFile(uintptr(fds[1]), "socket"), nil
 }
 
-// isQEMU reports whether a command takes QEMU's arguments.
+// isQEMU reports whether a command has a name of QEMU, and so takes QEMU's arguments.
 func isQEMU(name string) bool {
 	name = filepath.Base(name)
 	return strings.HasPrefix(name, "qemu-system-") || name == "qemu-kvm" || name == "kvm"
 }
 
-// detached starts a verb of this command in a session of its own, and as nobody's child:
-// QEMU would not expect one.
+// detached starts a verb of this command in a session of its own. The verb must not stay a child
+// of this process, as QEMU would not expect a child process.
 func detached(args []string, files []*os.File) error {
 	exe, err := os.Executable()
 	if err != nil {
@@ -219,18 +220,19 @@ func detached(args []string, files []*os.File) error {
 // watchVerb is the verb of the process beside QEMU.
 const watchVerb = "watch-vm"
 
-// Files that it inherits.
+// File descriptors that the process beside QEMU inherits.
 const (
 	startFile = 3
 	qmpFile   = 4
 )
 
 const (
-	// How often threads are looked for until vCPUs are found, and for those that are
-	// plugged in later. A look is a read of two files.
+	// How often to look for threads: soon until vCPUs are found, then often, for vCPUs that are
+	// plugged in later. Each time, two files are read.
 	soon  = 100 * time.Millisecond
 	often = time.Second
-	// QEMU names its threads when it makes them; setting up a large machine can take a while.
+	// How long to wait for named vCPU threads. QEMU names its threads when it makes them, and
+	// setting up a large machine can take a while.
 	namedAfter = 30 * time.Second
 )
 
@@ -238,7 +240,7 @@ func watchCmd(h cosched.Host) *cobra.Command {
 	var io, remove, qmp, again bool
 	cmd := &cobra.Command{
 		Use:    watchVerb + " CLUSTER",
-		Short:  "put the threads of a QEMU where they belong until it ends; run --vm starts it",
+		Short:  "put the threads of a QEMU into their parts until it ends; started by run --vm",
 		Hidden: true,
 		Args:   cobra.ExactArgs(1),
 		RunE: run(func(cmd *cobra.Command, args []string) error {
@@ -267,20 +269,21 @@ func watchCmd(h cosched.Host) *cobra.Command {
 				silence()
 			})
 			if remove {
-				// Or a later cosched run does.
+				// If this fails, a later cosched run removes the cluster.
 				_ = h.Remove(g, true)
 			}
 			return nil
 		}),
 	}
-	cmd.Flags().BoolVar(&io, "io", false, "I/O threads are apart")
+	cmd.Flags().BoolVar(&io, "io", false, "I/O threads have a part of their own")
 	cmd.Flags().BoolVar(&remove, "remove", false, "remove the cluster at the end")
-	cmd.Flags().BoolVar(&qmp, "qmp", false, "there is a connection to QEMU")
+	cmd.Flags().BoolVar(&qmp, "qmp", false, "there is a connection to a QMP monitor")
 	cmd.Flags().BoolVar(&again, "again", false, "be the process that stays")
 	return cmd
 }
 
-// beside starts the process that stays, whose parent this one is for a moment only.
+// beside starts the process that stays beside QEMU. This process is its parent and ends at once,
+// so that init becomes the parent.
 func beside(args []string, files []*os.File) error {
 	exe, err := os.Executable()
 	if err != nil {
@@ -289,17 +292,17 @@ func beside(args []string, files []*os.File) error {
 	c := exec.Command(exe, append(args, "--again")...)
 	c.Stderr = os.Stderr
 	c.ExtraFiles = files
-	c.Dir = "/" // it is not to keep a file system busy
+	c.Dir = "/" // so that it does not keep a file system busy
 	return c.Start()
 }
 
-// waitClosed waits until nobody has the other end open.
+// waitClosed waits until no process has the other end open.
 func waitClosed(f *os.File) error {
 	_, err := io.Copy(io.Discard, f)
 	return err
 }
 
-// silence lets go of what errors are written to: who reads it may wait for its end.
+// silence closes standard error, as a program that reads it may wait until all writers close it.
 func silence() {
 	if null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0); err == nil {
 		_ = unix.Dup3(int(null.Fd()), 2, 0)
@@ -307,8 +310,8 @@ func silence() {
 	}
 }
 
-// watch places threads until there are none. done is called once: when the vCPUs have been
-// placed, or with why they could not.
+// watch places threads until the cluster is empty. done is called once: with an empty text when
+// the vCPUs have been placed, or with the reason why they could not be placed.
 func watch(vm *qemu.VM, source qemu.Source, populated func() bool, done func(text string)) {
 	began := time.Now()
 	pause := soon
@@ -323,20 +326,20 @@ func watch(vm *qemu.VM, source qemu.Source, populated func() bool, done func(tex
 		case err == nil:
 			finish("")
 		case errors.Is(err, qemu.ErrRefused):
-			// Not yet, as with --preconfig.
+			// QEMU refuses the query for now, for example with --preconfig.
 		case !errors.Is(err, qemu.ErrNoVCPUs):
 			finish(err.Error())
 		case time.Since(began) > namedAfter:
-			finish(fmt.Sprintf("%v, so that all prefer the home of %s: give QEMU -name debug-threads=on", err, vm.VCPU))
+			finish(fmt.Sprintf("%v, so all threads prefer the home of %s: give QEMU -name debug-threads=on", err, vm.VCPU))
 		}
 	}
 }
 
-// qmpAnswers bounds how long a monitor takes to answer. One whose client is another
-// program never does.
+// qmpAnswers bounds how long a monitor takes to answer. A monitor that another program is
+// connected to never answers.
 const qmpAnswers = 5 * time.Second
 
-// moveMachine puts a QEMU that runs into the parts of a cluster, once.
+// moveMachine puts the threads of a running QEMU into the parts of a cluster, once.
 func moveMachine(h cosched.Host, g cosched.Group, pid int, socket string) error {
 	task := filepath.Join(h.Proc, strconv.Itoa(pid), "task")
 	entries, err := os.ReadDir(task)
@@ -344,7 +347,7 @@ func moveMachine(h cosched.Host, g cosched.Group, pid int, socket string) error 
 		return &cosched.Problem{Status: cosched.ExitNoInput, Text: fmt.Sprintf("%s: no such process: it has exited", task), Err: err}
 	}
 	var source qemu.Source = qemu.Names{Proc: h.Proc}
-	remedy := "--qmp SOCKET asks QEMU, if it has a monitor that nobody else uses"
+	remedy := "--qmp SOCKET asks QEMU, if it has a monitor that no other program uses"
 	if socket != "" {
 		remedy = "is it the monitor of this process?"
 		conn, err := net.Dial("unix", socket)
@@ -365,7 +368,7 @@ func moveMachine(h cosched.Host, g cosched.Group, pid int, socket string) error 
 			all = append(all, tid)
 		}
 	}
-	// Before anything is changed.
+	// Find the threads before anything is changed.
 	threads, err := source.Threads(all)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return &cosched.Problem{Status: cosched.ExitUnavailable, Text: fmt.Sprintf("--qmp %s: no answer in %v: a monitor has one client at a time", socket, qmpAnswers), Err: err}
@@ -383,14 +386,14 @@ func moveMachine(h cosched.Host, g cosched.Group, pid int, socket string) error 
 	if err != nil {
 		return err
 	}
-	// New threads are begun by the emulator's, mostly.
+	// Most new threads are started by threads of the emulator, so the process goes there first.
 	if err := h.MoveProcess(vm.Emulator, pid); err != nil {
 		return h.Undo(made, err)
 	}
 	return vm.Place(fixed(threads))
 }
 
-// fixed are threads that were asked for before.
+// fixed is a Source of threads that were found before.
 type fixed qemu.Threads
 
 func (f fixed) Threads([]int) (qemu.Threads, error) { return qemu.Threads(f), nil }

@@ -16,8 +16,8 @@ import (
 	"cosched.io/cosched/internal/qemu"
 )
 
-// The command that --vm runs is this process, in the part for vCPUs, and if it is QEMU, has
-// one more monitor; the parts have what was asked for.
+// The command that --vm runs replaces this process, in the part for vCPUs. If it is QEMU, it has one
+// more monitor. The parts have the settings that were asked for.
 func TestRunVM(t *testing.T) {
 	for _, tc := range []struct {
 		program string
@@ -32,7 +32,7 @@ func TestRunVM(t *testing.T) {
 		h := coschedtest.Host(t)
 		dir := strings.TrimSuffix(h.Sys, "/sys")
 		cluster := filepath.Join(h.Cgroup, "cosched/vm")
-		// The tree has no kernel that would make files: they are there already.
+		// There is no kernel that would make the files of new cgroups, so they exist already.
 		parts := []string{"vcpu", "emulator"}
 		if tc.io {
 			parts = append(parts, "iothread")
@@ -49,7 +49,7 @@ func TestRunVM(t *testing.T) {
 		}
 		bin := t.TempDir()
 		program := filepath.Join(bin, tc.program)
-		// It says who it is, what it was given, and what the monitor's file has.
+		// The command prints its PID, its arguments, and the content of the monitor's file.
 		script := "#!/bin/sh\necho \"$$ $*\"\n[ \"$1\" != -readconfig ] || cat \"$2\"\nexit 7\n"
 		if err := os.WriteFile(program, []byte(script), 0o755); err != nil {
 			t.Fatal(err)
@@ -98,8 +98,8 @@ func TestRunVM(t *testing.T) {
 	}
 }
 
-// Parts that were there stay as they were when QEMU cannot be put into them: this process is
-// none of the machine's.
+// Existing parts are not changed if QEMU cannot be put into them. It cannot here, as this process
+// does not exist on the machine for tests.
 func TestRunVMFails(t *testing.T) {
 	h := coschedtest.Host(t)
 	vcpu := filepath.Join(h.Cgroup, "cosched/shop/vcpu")
@@ -158,7 +158,7 @@ func TestVMRefused(t *testing.T) {
 	}
 }
 
-// A QEMU that runs: its process is put among the emulator's threads first.
+// For a running QEMU, the whole process is first put into the part of the emulator.
 func TestMoveVM(t *testing.T) {
 	h := coschedtest.Host(t)
 	for tid, name := range map[string]string{"50": "qemu-system-x86", "51": "CPU 0/KVM"} {
@@ -201,8 +201,8 @@ func (c crowd) ThreadIDs(g cosched.Group) (ids []int, err error) {
 
 func (c crowd) MoveThread(g cosched.Group, tid int) error { c[tid] = g; return nil }
 
-// Threads are looked for as long as there are any. What went wrong is said once, and a
-// QEMU that does not answer yet is asked again.
+// Threads are looked for as long as there are any. An error is reported once, and a QEMU that does
+// not answer yet is asked again.
 func TestWatchVM(t *testing.T) {
 	for _, tc := range []struct {
 		name    string

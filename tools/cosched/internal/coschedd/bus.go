@@ -21,27 +21,27 @@ const (
 	loadUnit     = "LoadUnit"
 )
 
-// Unit is what systemd says of a unit.
+// Unit is what systemd says about a unit.
 type Unit struct {
-	ID     string   // its name, where it was asked for by another
+	ID     string   // its primary name, if it was asked for by an alias
 	State  string   // LoadState: loaded, not-found, masked, ...
-	Cgroup string   // below the root of the hierarchy, "" where it has none
-	Files  []string // the unit file, if any, and the drop-ins, in their order
+	Cgroup string   // path below the root of the hierarchy, "" if it has no cgroup
+	Files  []string // the unit file, if any, then the drop-ins in their order
 }
 
 // Bus is what the service asks systemd.
 type Bus interface {
-	// Unit says what systemd has loaded; ErrNotLoaded where it has not.
+	// Unit says what systemd has loaded for a unit; ErrNotLoaded if it has not loaded it.
 	Unit(ctx context.Context, name string) (Unit, error)
 }
 
-// ErrNotLoaded is for a unit that systemd does not know, or no longer.
+// ErrNotLoaded says that systemd does not know a unit, or does not know it any more.
 var ErrNotLoaded = errors.New("not loaded")
 
-// Event is what systemd tells by itself.
+// Event is what systemd reports without being asked.
 type Event struct {
-	Unit     string // of which a job has ended
-	Reloaded bool   // its configuration, or itself
+	Unit     string // the unit of which a job has ended
+	Reloaded bool   // systemd has reloaded its configuration, or was started again
 	Path     []string
 }
 
@@ -53,7 +53,7 @@ type Systemd struct {
 	conn *dbus.Conn
 }
 
-// Connect connects to it. Dial is dbus.ConnectSystemBus but in tests.
+// Connect connects to the system's manager. Dial is dbus.ConnectSystemBus, except in tests.
 func Connect(dial func() (*dbus.Conn, error)) (*Systemd, error) {
 	conn, err := dial()
 	if err != nil {
@@ -71,13 +71,13 @@ func (s *Systemd) current() *dbus.Conn {
 	return s.conn
 }
 
-// Unit asks for a unit without having it loaded: a question that loads one would be
-// followed by its being unloaded, and so by signals.
+// Unit asks for a unit without loading it. If a request loaded the unit, systemd would unload it
+// again afterwards, and send signals about that.
 func (s *Systemd) Unit(ctx context.Context, name string) (Unit, error) {
 	return s.unit(ctx, getUnit, name)
 }
 
-// Load is Unit for one that may not be loaded. It says the unit's ID and state too.
+// Load is Unit for a unit that may not be loaded: it loads the unit. It also gives its ID and state.
 func (s *Systemd) Load(ctx context.Context, name string) (Unit, error) {
 	return s.unit(ctx, loadUnit, name)
 }
@@ -107,7 +107,7 @@ func (s *Systemd) unit(ctx context.Context, method, name string) (Unit, error) {
 	if method == loadUnit {
 		all = append(all, property{unitIface, "Id", &u.ID, nil}, property{unitIface, "LoadState", &u.State, nil})
 	}
-	// Together, rather than one after the other's answer.
+	// All requests are sent at once, instead of waiting for each answer before the next one.
 	for i := range all {
 		p := &all[i]
 		p.done = make(chan *dbus.Call, 1)
@@ -152,7 +152,7 @@ func (s *Systemd) Reload(ctx context.Context) error {
 	return s.current().Object(busName, managerPath).CallWithContext(ctx, managerIface+".Reload", dbus.FlagNoAutoStart).Err
 }
 
-// Path asks where units are looked for.
+// Path asks for the directories in which systemd looks for units.
 func (s *Systemd) Path(ctx context.Context) ([]string, error) {
 	var v dbus.Variant
 	var path []string
@@ -163,12 +163,13 @@ func (s *Systemd) Path(ctx context.Context) ([]string, error) {
 	return path, err
 }
 
-// reconnectEvery is how often a bus that went away is tried again: often enough that no
-// more than a second's units wait for it, seldom enough to cost nothing.
+// reconnectEvery is how often to try to connect again after the connection to the bus was lost.
+// It is short, so that only the units that start within a second wait for it, and long enough to
+// cost nothing.
 const reconnectEvery = time.Second
 
-// Follow sends what systemd tells, until the context ends. The first event, and the
-// first after a connection that was lost, is that all may have changed.
+// Follow sends systemd's events, until the context ends. The first event, and the first after a
+// lost connection, has Reloaded set: everything may have changed.
 func (s *Systemd) Follow(ctx context.Context, events chan<- Event, lost func(error)) {
 	for ctx.Err() == nil {
 		if err := s.follow(ctx, events); err != nil && ctx.Err() == nil {
@@ -190,7 +191,7 @@ func (s *Systemd) Follow(ctx context.Context, events chan<- Event, lost func(err
 
 func (s *Systemd) follow(ctx context.Context, events chan<- Event) error {
 	conn := s.current()
-	// godbus keeps what finds no room in the channel.
+	// godbus keeps the signals for which there is no room in the channel.
 	signals := make(chan *dbus.Signal, 1000)
 	conn.Signal(signals)
 	defer conn.RemoveSignal(signals)
@@ -252,8 +253,8 @@ func send(ctx context.Context, events chan<- Event, e Event) bool {
 	}
 }
 
-// decode says what a signal means, and whether systemd itself is another one now. Anyone
-// can send a signal to anyone on the bus, so who sent it is looked at.
+// decode says what a signal means, and whether systemd itself was started again. Any program can
+// send a signal to any other on the bus, so the sender is checked.
 func decode(signal *dbus.Signal, owner string) (e Event, restarted bool) {
 	switch {
 	case signal.Sender == owner && signal.Name == managerIface+".JobRemoved":

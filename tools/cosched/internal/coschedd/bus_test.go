@@ -44,7 +44,7 @@ func connect(t *testing.T, address string) *Systemd {
 	return s
 }
 
-// follow gives what systemd tells.
+// follow gives the events of systemd.
 func follow(t *testing.T, s *Systemd) <-chan Event {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -102,7 +102,7 @@ func TestEvents(t *testing.T) {
 	if e := next(t, events); !e.Reloaded || !slices.Equal(e.Path, path) {
 		t.Fatalf("first: %+v", e)
 	}
-	// Anyone can send us a signal that looks like one of systemd's.
+	// Any program can send a signal that looks like one from systemd.
 	liar, err := dbus.Connect(sd.Address)
 	if err != nil {
 		t.Fatal(err)
@@ -123,11 +123,11 @@ func TestEvents(t *testing.T) {
 			}
 		}
 	}
-	if err := liar.BusObject().Call("org.freedesktop.DBus.GetId", 0).Err; err != nil { // sent by now
+	if err := liar.BusObject().Call("org.freedesktop.DBus.GetId", 0).Err; err != nil { // the signals have been sent by now
 		t.Fatal(err)
 	}
 	sd.JobRemoved("a.service")
-	sd.Reloading(true) // which is not when it has
+	sd.Reloading(true) // the reload begins, but has not ended
 	sd.JobRemoved("b.scope")
 	sd.Reloading(false)
 	for _, want := range []Event{{Unit: "a.service"}, {Unit: "b.scope"}, {Reloaded: true}} {
@@ -135,7 +135,7 @@ func TestEvents(t *testing.T) {
 			t.Errorf("%+v, want %+v", e, want)
 		}
 	}
-	// systemd is another one, as after daemon-reexec.
+	// systemd is a new process on the bus, as after daemon-reexec.
 	sd.Stop()
 	sd.Start()
 	if e := next(t, events); !e.Reloaded || e.Path == nil {
@@ -154,7 +154,7 @@ func TestEvents(t *testing.T) {
 func TestServiceOnBus(t *testing.T) {
 	r := newRig(t)
 	sd := systemdtest.New(t, systemdtest.Bus(t), filepath.Join(r.dir, "etc"))
-	file := r.file("lib/u.service", preferring+"CPUsPreferred=llc:1\n") // where it is not looked for
+	file := r.file("lib/u.service", preferring+"CPUsPreferred=llc:1\n") // the service does not look for files here
 	const cgroup = "/system.slice/u.service"
 	sd.Set("u.service", systemdtest.Unit{State: "loaded", Cgroup: cgroup, Fragment: file})
 	bus := connect(t, sd.Address)

@@ -8,10 +8,10 @@ import (
 	"github.com/coreos/go-systemd/v22/journal"
 )
 
-// Log takes what the service has to say, of a unit or, without one, of itself.
+// Log takes a message about a unit or, if the unit is "", about the service itself.
 type Log func(priority journal.Priority, unit string, c Complaint)
 
-// Journal logs to systemd's journal if standard error goes there, else to standard error.
+// Journal logs to systemd's journal if standard error goes there, and otherwise to standard error.
 func Journal(stderr io.Writer) Log {
 	native, _ := journal.StderrIsJournalStream()
 	return func(priority journal.Priority, unit string, c Complaint) {
@@ -29,8 +29,8 @@ func Journal(stderr io.Writer) Log {
 	}
 }
 
-// fields are those by which systemd logs what is wrong with a unit file, and the one by
-// which journalctl --unit finds what a process of root says of a unit.
+// fields gives the journal fields that systemd uses for errors in a unit file, and the field by
+// which journalctl --unit finds messages about a unit from another process of root.
 func fields(unit string, at At) map[string]string {
 	m := map[string]string{"SYSLOG_IDENTIFIER": "coschedd"}
 	if unit != "" {

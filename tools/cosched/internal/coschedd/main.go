@@ -51,19 +51,19 @@ func Command(run func(*cobra.Command, []string) error) *cobra.Command {
   Weights=4 1000
 
 The service enables the controller cosched down to the unit's cgroup and writes both
-values there, whenever the unit starts, when systemd reloads its configuration, and when
-the service itself starts. It runs as root, needs no capability and no file but those of
-cgroups, and takes no option. What is wrong with a setting is logged against the unit,
-with file and line:
+values there when the unit starts, when systemd reloads its configuration, and when the
+service itself starts. It runs as root without any capability, needs to write only to the
+files of cgroups, and takes no options. An error in a setting is logged for the unit, with
+file and line:
 
   journalctl -u UNIT
 
-It logs to the journal, or to standard error where that is not the journal's. SIGHUP makes
-it look at all units again. On a kernel without the controller it says so and ends, with
-status 0.
+It logs to the journal, or to standard error if that is not connected to the journal. On
+SIGHUP it looks at all units again. On a kernel without the controller it logs that and
+exits with status 0.
 
-Documentation/admin-guide/cosched-systemd.rst has what the settings are and what happens
-when. cosched unit writes drop-ins with them.`,
+Documentation/admin-guide/cosched-systemd.rst describes the settings and when they take
+effect. cosched unit writes drop-ins with them.`,
 		Example: `  systemctl enable --now coschedd
   cosched unit set nginx.service CPUsPreferred=auto`,
 		SilenceErrors:         true,
@@ -75,7 +75,7 @@ when. cosched unit writes drop-ins with them.`,
 	}
 }
 
-// fail is a problem that is not the package cosched's.
+// fail makes a problem that does not come from the package cosched.
 func fail(status int, err error, format string, args ...any) error {
 	return &cosched.Problem{Status: status, Text: fmt.Sprintf(format, args...), Err: err}
 }
@@ -93,7 +93,7 @@ func serve(h cosched.Host, log Log) error {
 	if err != nil {
 		return fail(cosched.ExitUnavailable, err, "the system bus: %v: start dbus.service", err)
 	}
-	// systemd makes it, and keeps it while the service is restarted.
+	// systemd makes this directory, and keeps it while the service is restarted.
 	dir := os.Getenv("RUNTIME_DIRECTORY")
 	if dir != "" {
 		dir = filepath.Join(dir, "units")

@@ -8,20 +8,20 @@ import (
 	"path/filepath"
 )
 
-// Record remembers which settings were written to the cgroups of units, so that those
-// which are gone from the unit's files are taken back, and values that others wrote are
-// not. In a directory, with a file for each unit, it outlives the service.
+// Record remembers which settings the service wrote to the cgroups of units. A setting that is
+// gone from the unit's files is reset only if the service wrote it, not if something else did.
+// With a directory, which has a file for each unit, the record outlives the service.
 type Record struct {
 	dir   string
 	units map[string]entry
 }
 
 type entry struct {
-	Inode uint64 // a cgroup that is made again has another one
+	Inode uint64 // of the cgroup: one that is removed and made again has another inode
 	Written
 }
 
-// OpenRecord reads what is in a directory; without one it remembers by itself.
+// OpenRecord reads the record in a directory. Without a directory, the record is only in memory.
 func OpenRecord(dir string) (*Record, error) {
 	r := &Record{dir, map[string]entry{}}
 	if dir == "" {
@@ -35,7 +35,7 @@ func OpenRecord(dir string) (*Record, error) {
 		}
 		var e entry
 		if _, err := fmt.Sscanf(string(text), "%d %t %t\n", &e.Inode, &e.Home, &e.Weights); err != nil {
-			continue // torn by a crash: it was not written by then
+			continue // incomplete after a crash: the cgroup was not written to by then
 		}
 		r.units[f.Name()] = e
 	}
@@ -50,7 +50,7 @@ func (r *Record) Get(unit string, inode uint64) Written {
 	return Written{}
 }
 
-// Set remembers it, before it is written.
+// Set records what is about to be written to a unit's cgroup.
 func (r *Record) Set(unit string, inode uint64, w Written) error {
 	e := entry{inode, w}
 	old, ok := r.units[unit]
@@ -67,7 +67,7 @@ func (r *Record) Set(unit string, inode uint64, w Written) error {
 	return os.WriteFile(filepath.Join(r.dir, unit), fmt.Appendf(nil, "%d %t %t\n", e.Inode, e.Home, e.Weights), 0o600)
 }
 
-// Forget is for a cgroup that is gone.
+// Forget removes the entry of a unit whose cgroup is gone.
 func (r *Record) Forget(unit string) error {
 	if _, ok := r.units[unit]; !ok {
 		return nil
@@ -83,7 +83,7 @@ func (r *Record) Forget(unit string) error {
 	return err
 }
 
-// Keep forgets all but some units.
+// Keep forgets all units except those that keep selects.
 func (r *Record) Keep(keep func(unit string) bool) error {
 	var errs []error
 	for unit := range r.units {

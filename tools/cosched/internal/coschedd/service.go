@@ -18,44 +18,44 @@ import (
 	"cosched.io/cosched/internal/unitfile"
 )
 
-// Service keeps the cgroups of units as their files say.
+// Service gives the cgroups of units the settings in their files.
 //
-// That a unit starts is seen in the tree of cgroups, by inotify: systemd makes the
-// cgroup before the unit's first process, and starts all jobs that are ready before it
-// answers anybody. So the unit's files are first looked up on disk, and written by. Then
-// systemd is asked which files it has loaded, which settles what holds; that is also
-// when complaints are logged. The end of a job is a second sign, if inotify missed one,
-// and a look at the whole tree a third.
+// The service notices the start of a unit in the tree of cgroups, by inotify: systemd makes
+// the cgroup before the unit's first process, and starts all jobs that are ready before it
+// answers any request. So the unit's files are first looked up on disk, and their settings
+// are written. Then systemd is asked which files it has loaded. These decide which settings
+// are in force, and only then are complaints logged. If inotify misses a unit, the end of
+// its job is a second sign, and a regular scan of the whole tree a third.
 //
-// One goroutine does all but ask.
+// One goroutine does everything except the requests to systemd.
 type Service struct {
-	host   cosched.Host // to look at
-	tree   Tree         // to write to
+	host   cosched.Host // is read
+	tree   Tree         // is written to
 	bus    Bus
 	log    Log
 	record *Record
 	reader *Reader
 
-	cpus    int      // the reader's, when homes were last looked at
+	cpus    int      // the reader's Topology when all units were last read again
 	path    []string // where systemd looks for units
 	units   map[string]*unit
 	watcher *fsnotify.Watcher
 
-	asked   map[string]bool // waiting or in flight; true: ask again, as more happened
+	asked   map[string]bool // requests that wait or are in flight; true: something happened since, ask again
 	waiting []string
 	answers chan answer
 	slots   chan struct{}
 }
 
-// unit is one whose cgroup is there.
+// unit is a unit whose cgroup exists.
 type unit struct {
 	group   cosched.Group
 	inode   uint64
-	settled bool // systemd said what holds, and it was written
+	settled bool // systemd said which files it has loaded, and their settings were written
 
 	settings Settings
 	applied  bool
-	trouble  []Complaint // of settings
+	trouble  []Complaint // about settings
 	said     map[Complaint]bool
 }
 
@@ -65,25 +65,27 @@ type answer struct {
 	err error
 }
 
-// rootSlice has no directory of its own in the tree, and can have no home.
+// rootSlice has no directory of its own in the tree, and cannot have a home.
 const rootSlice = "-.slice"
 
 const (
-	// rescanEvery bounds for how long a unit is without its values if inotify and D-Bus
-	// both missed it, and how late a home by name follows CPUs that come online. A look
-	// at a tree of 1,000 cgroups that have their values takes milliseconds.
+	// rescanEvery bounds how long a unit has no values if inotify and D-Bus both missed it,
+	// and how long it takes until a home that is given by name, such as llc:0, follows CPUs
+	// that come online. A scan of 1,000 cgroups that have their values takes milliseconds.
 	rescanEvery = time.Minute
-	// askTimeout is longer than systemd was ever seen to be busy starting units.
+	// askTimeout is longer than systemd was ever observed to be busy starting units.
 	askTimeout = 90 * time.Second
-	// askAtOnce keeps below what dbus-daemon lets one connection wait for (128 answers,
-	// four for each unit) and systemd's queue short.
+	// askAtOnce limits the units that are asked about at the same time, each with four
+	// requests. So the requests stay below the number of answers that dbus-daemon lets one
+	// connection wait for (128), and systemd's queue stays short.
 	askAtOnce = 16
-	// madeAtOnce is how many cgroups may come and go while one of them is given its values
-	// before inotify's own queue is used; systemd seldom starts as many units together.
+	// madeAtOnce is how many events of new and removed cgroups are buffered here while a
+	// cgroup is given its values. More events wait in inotify's own queue. systemd seldom
+	// starts that many units together.
 	madeAtOnce = 1024
 )
 
-// NewService makes a service. The record may be of one before it.
+// NewService makes a service. The record may come from a service that ran before.
 func NewService(h cosched.Host, tree Tree, bus Bus, record *Record, log Log) *Service {
 	return &Service{
 		host: h, tree: tree, bus: bus, log: log, record: record, reader: NewReader(h),
@@ -92,8 +94,8 @@ func NewService(h cosched.Host, tree Tree, bus Bus, record *Record, log Log) *Se
 	}
 }
 
-// Run works until the context ends. Ready is called once all units that were there have
-// been looked at.
+// Run works until the context ends. Ready is called once, when all units that existed at the
+// start have been looked at.
 func (s *Service) Run(ctx context.Context, events <-chan Event, reload <-chan os.Signal, ready func()) error {
 	var err error
 	if s.watcher, err = fsnotify.NewBufferedWatcher(madeAtOnce); err != nil {
@@ -109,8 +111,8 @@ func (s *Service) serve(ctx context.Context, events <-chan Event, reload <-chan 
 	tick := time.NewTicker(rescanEvery)
 	defer tick.Stop()
 	for {
-		// Units that start have tasks waiting for a home. Questions and answers only confirm
-		// it, and keep systemd from starting the others.
+		// Events of inotify come first: the tasks of units that start need their home. Requests
+		// and their answers only confirm it, and keep systemd from starting other units.
 		select {
 		case e, ok := <-s.watcher.Events:
 			if ok {
@@ -148,7 +150,7 @@ func (s *Service) serve(ctx context.Context, events <-chan Event, reload <-chan 
 	}
 }
 
-// seen takes what inotify saw.
+// seen handles an event of inotify.
 func (s *Service) seen(e fsnotify.Event) {
 	if e.Op&(fsnotify.Create|fsnotify.Remove) != 0 {
 		s.look(cosched.Group(e.Name))
@@ -163,7 +165,7 @@ func (s *Service) tick() {
 	}
 }
 
-// told takes what systemd tells by itself.
+// told handles an event of systemd.
 func (s *Service) told(e Event) {
 	if e.Path != nil {
 		s.path = e.Path
@@ -181,7 +183,7 @@ func (s *Service) told(e Event) {
 	}
 }
 
-// again looks at all units as if for the first time.
+// again treats all units as if they were seen for the first time.
 func (s *Service) again() {
 	for _, u := range s.units {
 		u.settled, u.applied, u.said = false, false, nil
@@ -223,7 +225,7 @@ func (s *Service) watch(g cosched.Group) {
 	}
 }
 
-// look finds out whether a cgroup of a unit came or went.
+// look finds out whether the cgroup of a unit was made or removed.
 func (s *Service) look(g cosched.Group) {
 	name, ok := UnitOf(s.host, g)
 	if !ok {
@@ -249,12 +251,12 @@ func (s *Service) look(g cosched.Group) {
 	if strings.HasSuffix(name, ".slice") {
 		s.below(g)
 		s.watch(g)
-		s.children(g) // made before it was watched
+		s.children(g) // those that were made before it was watched
 	}
 }
 
-// below looks at what was in a slice that is another one now, or none. inotify goes on to
-// watch a cgroup that was removed, so that it is told not to.
+// below looks again at the units in a slice that was removed, or removed and made again. inotify
+// keeps watching a removed cgroup unless that is ended here.
 func (s *Service) below(g cosched.Group) {
 	if !strings.HasSuffix(string(g), ".slice") {
 		return
@@ -267,7 +269,8 @@ func (s *Service) below(g cosched.Group) {
 	}
 }
 
-// ask asks systemd about a unit, when no other waits for its first values.
+// ask queues a request to systemd about a unit. Requests are sent when no unit waits for its first
+// values.
 func (s *Service) ask(name string) {
 	if _, ok := s.asked[name]; ok {
 		s.asked[name] = true
@@ -299,7 +302,7 @@ func (s *Service) askWaiting(ctx context.Context) {
 	s.waiting = nil
 }
 
-// answered takes what systemd said of a unit.
+// answered handles systemd's answer about a unit.
 func (s *Service) answered(a answer) {
 	again := s.asked[a.name]
 	delete(s.asked, a.name)
@@ -322,7 +325,7 @@ func (s *Service) answered(a answer) {
 	}
 	g := cosched.Group(s.host.Cgroup + a.Cgroup)
 	if a.name == rootSlice && a.Cgroup == "/" {
-		u = &unit{group: cosched.Group(s.host.Cgroup)} // to complain, if it has settings
+		u = &unit{group: cosched.Group(s.host.Cgroup)} // only to log a complaint if it has settings
 		g = u.group
 	} else if name, ok := UnitOf(s.host, g); !ok || name != a.name {
 		return
@@ -334,8 +337,8 @@ func (s *Service) answered(a answer) {
 	s.write(a.name, u, a.Files, true)
 }
 
-// write reads a unit's files and writes what they ask for. For certain: they are those
-// that systemd has loaded.
+// write reads a unit's files and writes the settings that they ask for. With certain, the files
+// are those that systemd has loaded, and not a guess.
 func (s *Service) write(name string, u *unit, files []string, certain bool) {
 	settings, trouble := s.reader.Read(files)
 	was, now := s.record.Get(name, u.inode), Written{settings.Home != nil, settings.Weights != nil}
@@ -344,11 +347,11 @@ func (s *Service) write(name string, u *unit, files []string, certain bool) {
 	if !certain || !u.applied || !same(settings, u.settings) || was != now {
 		s.recordFailed(name, s.record.Set(name, u.inode, Written{now.Home || was.Home, now.Weights || was.Weights}))
 		if !certain {
-			was = Written{} // nothing is taken back on a guess
+			was = Written{} // nothing is reset because of a guess
 		}
 		var gone error
 		if refused, gone = Apply(s.tree, u.group, settings, was); gone != nil {
-			return // its removal, or its successor, is seen as any
+			return // inotify reports the removal, and the next cgroup of that unit, as usual
 		}
 		u.settings, u.applied = settings, len(refused) == 0
 	}
@@ -356,7 +359,7 @@ func (s *Service) write(name string, u *unit, files []string, certain bool) {
 		return
 	}
 	s.complain(name, u, append(trouble, refused...))
-	// What was refused may be possible later.
+	// What was refused now may be possible later, so the unit is tried again.
 	u.settled = !slices.ContainsFunc(refused, func(c Complaint) bool { return !c.Note })
 	if !u.settled {
 		return
@@ -383,7 +386,7 @@ func describe(s Settings) string {
 	return strings.Join(parts, ", ")
 }
 
-// complain logs what was not said yet of this run of a unit.
+// complain logs the complaints that were not logged yet since this unit was started.
 func (s *Service) complain(name string, u *unit, list []Complaint) {
 	for _, c := range list {
 		if u.said[c] {
@@ -403,7 +406,7 @@ func (s *Service) complain(name string, u *unit, list []Complaint) {
 
 func (s *Service) recordFailed(name string, err error) {
 	if err != nil {
-		s.log(journal.PriErr, name, Complaint{Text: fmt.Sprintf("%v: values may outlive their settings", err)})
+		s.log(journal.PriErr, name, Complaint{Text: fmt.Sprintf("%v: a home or weights may stay after their settings are removed", err)})
 	}
 }
 

@@ -21,8 +21,8 @@ import (
 	"cosched.io/cosched/internal/coschedtest"
 )
 
-// rig is a machine with a systemd and the service. The service's systemd, and the kernel
-// where it is written to, are this.
+// rig is a machine with the service. It imitates systemd, and the kernel as far as the service
+// writes to it.
 type rig struct {
 	cosched.Host
 	*coschedtest.Log
@@ -30,10 +30,10 @@ type rig struct {
 	events chan Event
 	stop   func()
 
-	tree  sync.Mutex // held where the kernel does something at once
+	tree  sync.Mutex // held while the imitated kernel does something atomically
 	mu    sync.Mutex
-	units map[string]Unit // that systemd has loaded
-	hold  chan struct{}   // systemd answers nobody until it is closed
+	units map[string]Unit // the units that systemd has loaded
+	hold  chan struct{}   // systemd does not answer until this is closed
 	fails error
 	wrote map[string]int // writes to a file
 }
@@ -53,7 +53,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// start starts the service, and has it told what it is told when it begins.
+// start starts the service, and sends the event that it gets at the beginning.
 func (r *rig) start() {
 	r.T.Helper()
 	state := filepath.Join(r.dir, "state")
@@ -99,8 +99,8 @@ func (r *rig) Unit(ctx context.Context, name string) (Unit, error) {
 	return u, err
 }
 
-// Existing is the kernel's part: the children of a cgroup that passes the controller on
-// have its files.
+// Existing does the part of the kernel: children of a cgroup for which the controller is enabled in
+// cgroup.subtree_control get its files.
 func (r *rig) Existing(name string, enable bool) (cosched.Group, error) {
 	r.tree.Lock()
 	defer r.tree.Unlock()
@@ -138,7 +138,7 @@ func (r *rig) write(g cosched.Group, file, value string) {
 	r.mu.Unlock()
 }
 
-// SetHome is a kernel that has CPUs 0 to 11.
+// SetHome imitates a kernel with CPUs 0 to 11.
 func (r *rig) SetHome(g cosched.Group, home cosched.Home, _ bool) (string, error) {
 	if _, err := os.Stat(string(g)); err != nil {
 		return "", &cosched.Problem{Text: "gone", Err: err}
@@ -227,7 +227,7 @@ func (r *rig) value(cgroup, file string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// has waits for the values of a cgroup.
+// has waits until a cgroup has the given values.
 func (r *rig) has(cgroup, home, weights string) {
 	r.T.Helper()
 	r.Wait(fmt.Sprintf("%s: %s, %s", cgroup, home, weights), func() bool {
@@ -235,12 +235,12 @@ func (r *rig) has(cgroup, home, weights string) {
 	})
 }
 
-// log is the service's.
+// log is the Log of the service.
 func (r *rig) log(p journal.Priority, unit string, c Complaint) {
 	r.Add(fmt.Sprintf("<%d>%s: %s", p, unit, c))
 }
 
-// settled waits until the service has had systemd's word on a unit, which has settings.
+// settled waits until systemd has answered the service about a unit, which must have settings.
 func (r *rig) settled(name string) { r.T.Helper(); r.Logged("<7>" + name + ": given") }
 
 const preferring = "[Service]\nExecStart=/bin/true\n[X-Cosched]\n"
@@ -273,7 +273,7 @@ func TestTypesOfUnits(t *testing.T) {
 			r.has(tc.cgroup, tc.home, tc.weights)
 		}
 	}
-	// What is inherited is not written, and nothing is for units without settings.
+	// Inherited values are not written, and nothing is written for units without settings.
 	r.load("/big.slice/plain.service")
 	r.begin("/big.slice/plain.service")
 	r.load("/system.slice/last.service", before)
@@ -291,7 +291,7 @@ func TestTypesOfUnits(t *testing.T) {
 	}
 }
 
-// While systemd starts many units it answers nobody: values must not wait for it.
+// While systemd starts many units it does not answer. Values must not wait for its answers.
 func TestBusySystemd(t *testing.T) {
 	r := newRig(t)
 	r.start()
@@ -316,7 +316,8 @@ func TestBusySystemd(t *testing.T) {
 	if n := r.Count(""); n != 0 {
 		t.Errorf("%d lines before systemd said anything", n)
 	}
-	// What systemd says goes before what was found: for it, 9 has the drop-in, by another name of it.
+	// What systemd says takes precedence over the files that were found. For systemd, unit 9 has the
+	// drop-in, under an alias.
 	for i := range units {
 		r.load(cgroup(i), tmpl)
 	}
@@ -361,7 +362,7 @@ func TestRestarts(t *testing.T) {
 	}
 }
 
-// A unit ends, or its slice does, whenever.
+// A unit or its slice can end at any time.
 func TestGone(t *testing.T) {
 	r := newRig(t)
 	file := r.file("etc/u.service", preferring+"CPUsPreferred=llc:1\n")
@@ -399,11 +400,11 @@ func TestReload(t *testing.T) {
 	r.start()
 	r.has(cgroup, "4-7", "4 1000")
 	r.settled("u.service")
-	// Somebody gives a unit without settings a home: it is theirs.
+	// A user gives a home to a unit without settings. The service must not change it.
 	coschedtest.Replace(t, filepath.Join(r.Cgroup, "/system.slice/other.service", cosched.FilePreferred), "1\n")
 
 	r.file("etc/u.service", preferring+"CPUsPreferred=2\nWeights=4 1000\n")
-	r.events <- Event{Unit: "u.service"} // what was read stays until systemd reads again
+	r.events <- Event{Unit: "u.service"} // what was read stays in force until systemd reads its files again
 	if v := r.value(cgroup, cosched.FilePreferred); v != "4-7" {
 		t.Errorf("before the reload: %s", v)
 	}
@@ -416,7 +417,7 @@ func TestReload(t *testing.T) {
 	r.events <- Event{Reloaded: true}
 	r.has(cgroup, "", "")
 
-	// The same while the service does not run.
+	// The same happens while the service does not run.
 	r.file("etc/u.service", preferring+"CPUsPreferred=3\n")
 	r.events <- Event{Reloaded: true}
 	r.has(cgroup, "3", "")
@@ -424,7 +425,7 @@ func TestReload(t *testing.T) {
 	r.file("etc/u.service", preferring)
 	r.start()
 	r.has(cgroup, "", "")
-	// Of a cgroup that is not the one that was written to.
+	// A record of another cgroup than the one that exists now.
 	r.stop()
 	r.end(cgroup)
 	r.begin(cgroup)
@@ -438,7 +439,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// firstAsked is a systemd that tells of the first question.
+// firstAsked is a systemd that reports when it gets the first request.
 type firstAsked struct {
 	*rig
 	asked func()
@@ -450,7 +451,7 @@ func (f *firstAsked) Unit(ctx context.Context, name string) (Unit, error) {
 	return f.rig.Unit(ctx, name)
 }
 
-// Of units that start together, all have their values before systemd has to say anything.
+// If several units start together, all have their values before systemd is asked about any of them.
 func TestValuesFirst(t *testing.T) {
 	const units = 100
 	r := newRig(t)
@@ -489,7 +490,7 @@ func TestValuesFirst(t *testing.T) {
 	<-done
 }
 
-// Files that only systemd finds: values stay until it says what holds.
+// Only systemd finds the files of this unit. Its values stay until systemd says which files it has.
 func TestGuess(t *testing.T) {
 	r := newRig(t)
 	const cgroup = "/system.slice/u.service"
@@ -525,7 +526,7 @@ func TestComplaints(t *testing.T) {
 	// Refused by the kernel: the other value is written.
 	r.has(run("refused.service", "CPUsPreferred=0-99\nWeights=4 1000\n"), "", "4 1000")
 	r.Logged(`<4>refused.service: /etc/refused.service:4: "0-99": names a CPU that this machine cannot have`)
-	// What makes no sense is ignored, and what was before it stays.
+	// An invalid assignment is ignored, and the one before it stays in force.
 	r.has(run("odd.service", "CPUsPreferred=llc:0\nCPUsPreferred=llc:7\nWeights=0 1\nWeight=5\nCPUsPreferred=%i\n=\n"), "0-3", "100 150")
 	r.Logged(`<4>odd.service: /etc/odd.service:5: CPUsPreferred=llc:7: ignored: home "llc:7": this machine has no llc 7, only 0-1`)
 	r.Logged(`<4>odd.service: /etc/odd.service:6: Weights=0 1: ignored: weights are two integers from 1 to 10000, as 100 150`)
@@ -535,7 +536,7 @@ func TestComplaints(t *testing.T) {
 	// Less than was asked for.
 	r.has(run("offline.service", "CPUsPreferred=9\n"), "9", "100 150")
 	r.Logged(`<5>offline.service: /etc/offline.service:4: none of these CPUs is online`)
-	// An inner cgroup that cannot pass the controller on: later it can.
+	// The controller cannot be enabled for the children of an inner cgroup. Later it can.
 	inner := r.begin("/inner.slice")
 	r.load("/inner.slice")
 	if err := os.Mkdir(inner.Path("refuses"), 0o755); err != nil {
@@ -556,16 +557,16 @@ func TestComplaints(t *testing.T) {
 	r.units["-.slice"] = Unit{Cgroup: "/", Files: []string{filepath.Join(r.dir, "etc/-.slice")}}
 	r.mu.Unlock()
 	r.events <- Event{Reloaded: true}
-	r.Logged("<4>-.slice: /etc/-.slice:2:  is the root, which is no cluster")
+	r.Logged("<4>-.slice: /etc/-.slice:2:  is the root, which is not a cluster")
 	// A file that is none.
 	r.load("/system.slice/dir.service", r.dir)
 	r.begin("/system.slice/dir.service")
 	r.Logged("<4>dir.service: : not read: not a regular file")
-	// Once for each run of a unit, and each reload.
+	// A complaint is logged once for each run of a unit, and once more after each reload.
 	if n := r.Count("odd.service:5:"); n != 2 {
 		t.Errorf("said %d times", n)
 	}
-	// No answer: what was found on disk holds for now.
+	// Without an answer, the settings that were found on disk stay in force for now.
 	r.mu.Lock()
 	r.fails = errors.New("timeout")
 	r.mu.Unlock()
@@ -573,8 +574,7 @@ func TestComplaints(t *testing.T) {
 	r.Logged("<4>unanswered.service: systemd does not say which files it has: timeout: trying again within 1m0s")
 }
 
-// What systemd says of a unit may be anything, for the service: it writes to nothing but
-// cgroups of that unit.
+// Whatever systemd says about a unit, the service writes only to the cgroup of that unit.
 func TestForeignCgroups(t *testing.T) {
 	r := newRig(t)
 	file := r.file("etc/u.service", preferring+"CPUsPreferred=1\n")
@@ -609,7 +609,7 @@ func TestForeignCgroups(t *testing.T) {
 	}
 }
 
-// The safety nets: no inotify event and no signal tells of it.
+// The fallbacks, for changes about which there is no inotify event and no signal.
 func TestRescan(t *testing.T) {
 	r := newRig(t)
 	record, _ := OpenRecord("")
@@ -636,7 +636,7 @@ func TestRescan(t *testing.T) {
 	s.tick()
 	drain()
 	r.has("/c.slice/u.service", "0-3", "100 150")
-	// CPUs come and go: the domain has others.
+	// CPUs go offline and come online, so the domain has other CPUs.
 	for cpu := range 8 {
 		for index := range 4 {
 			f := filepath.Join(r.Sys, fmt.Sprintf("devices/system/cpu/cpu%d/cache/index%d/shared_cpu_list", cpu, index))
@@ -727,7 +727,7 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// FuzzBus is any message on the bus, and any answer with its strings.
+// FuzzBus tries arbitrary messages on the bus, and answers with arbitrary strings.
 func FuzzBus(f *testing.F) {
 	const owner = ":1.1"
 	for _, body := range [][]any{
@@ -789,7 +789,7 @@ func FuzzBus(f *testing.F) {
 	})
 }
 
-// never is a systemd that answers nobody.
+// never is a systemd that never answers.
 type never struct{}
 
 func (never) Unit(ctx context.Context, _ string) (Unit, error) {

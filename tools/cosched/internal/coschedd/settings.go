@@ -16,7 +16,7 @@ import (
 	"cosched.io/cosched/internal/unitfile"
 )
 
-// Section is what the settings of a unit are in.
+// Section is the section that the settings of a unit are in.
 const Section = "X-Cosched"
 
 // Keys of the section.
@@ -38,8 +38,9 @@ func (a At) String() string {
 	return fmt.Sprintf("%s:%d", a.File, a.Line)
 }
 
-// Settings are what a unit's files ask for; what is nil is not asked for. The lines are those
-// that hold: one without a value where it took back what came before.
+// Settings are what a unit's files ask for. A setting that is nil is not asked for. HomeAt and
+// WeightsAt are the lines that decide, even if that is an empty assignment that resets an earlier
+// one.
 type Settings struct {
 	Home      *cosched.Home
 	HomeAt    At
@@ -51,7 +52,7 @@ type Settings struct {
 type Complaint struct {
 	At
 	Text string
-	// Note is for what was done, but comes to less than was asked for.
+	// Note is set if the setting was written, but has less effect than was asked for.
 	Note bool
 }
 
@@ -65,8 +66,9 @@ func (c Complaint) String() string {
 // Reader reads the settings of units.
 type Reader struct {
 	host cosched.Host
-	// What names of domains came to, while these CPUs are online: to read a large
-	// machine's topology takes longer than to start a unit.
+	// The homes that names of domains stand for, as long as the same CPUs are online.
+	// They are kept because reading the topology of a large machine takes longer than
+	// starting a unit.
 	homes   map[string]cosched.Home
 	online  string
 	changes int
@@ -75,8 +77,8 @@ type Reader struct {
 // NewReader makes a reader for a machine.
 func NewReader(h cosched.Host) *Reader { return &Reader{host: h, homes: map[string]cosched.Home{}} }
 
-// Topology numbers the sets of CPUs that were online: with another one, names of domains
-// can come to other CPUs.
+// Topology counts the changes of the set of online CPUs. After a change, names of domains can
+// stand for other CPUs.
 func (r *Reader) Topology() int {
 	text, err := os.ReadFile(filepath.Join(r.host.Sys, "devices/system/cpu/online"))
 	if err == nil && string(text) != r.online {
@@ -87,14 +89,14 @@ func (r *Reader) Topology() int {
 	return r.changes
 }
 
-// Read reads the files of a unit, of which later ones override earlier ones. As for
-// systemd, an assignment that makes no sense is ignored.
+// Read reads the files of a unit. Later files override earlier ones. As in systemd, an invalid
+// assignment is ignored.
 func (r *Reader) Read(files []string) (s Settings, complaints []Complaint) {
 	r.Topology()
 	for _, file := range files {
 		text, err := ReadFile(file)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // systemd will be told to reload, or has not read it either
+			continue // systemd has not read it either, or will be told to reload
 		}
 		if err != nil {
 			complaints = append(complaints, Complaint{At: At{File: file}, Text: fmt.Sprintf("not read: %v", errors.Unwrap(err))})
@@ -105,7 +107,7 @@ func (r *Reader) Read(files []string) (s Settings, complaints []Complaint) {
 	return s, complaints
 }
 
-// Check reads one file as it may be written, for this machine.
+// Check checks one file that is about to be written, for this machine.
 func (r *Reader) Check(file string, text []byte) []Complaint {
 	r.Topology()
 	var s Settings
@@ -137,7 +139,7 @@ func (r *Reader) add(s *Settings, file string, text []byte) (complaints []Compla
 	return complaints
 }
 
-// Valid checks a value of a key, for this machine.
+// Valid checks the value of a key, for this machine.
 func (r *Reader) Valid(key, value string) error {
 	r.Topology()
 	var s Settings
@@ -178,10 +180,10 @@ func (r *Reader) assign(s *Settings, at At, key, value string) error {
 	return nil
 }
 
-// maxFile is far more than a unit file has: four of the longest lines.
+// maxFile is far more than the length of any unit file: four lines of maximum length.
 const maxFile = 4 * unitfile.MaxLine
 
-// ReadFile reads a unit file. One that is masked, by a link to /dev/null, is empty.
+// ReadFile reads a unit file. A masked file, which is a link to /dev/null, counts as empty.
 func ReadFile(file string) ([]byte, error) {
 	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -206,20 +208,19 @@ func ReadFile(file string) ([]byte, error) {
 	return text, err
 }
 
-// Written are the settings that were written to a cgroup.
+// Written says which settings were written to a cgroup.
 type Written struct{ Home, Weights bool }
 
-// Tree is what values are written to: a cosched.Host, but in tests of what a kernel does.
+// Tree is what values are written to. It is a cosched.Host, except in tests, which imitate a kernel.
 type Tree interface {
 	Existing(name string, enable bool) (cosched.Group, error)
 	SetHome(g cosched.Group, home cosched.Home, force bool) (note string, err error)
 	SetWeights(g cosched.Group, w *cosched.Weights) error
 }
 
-// Apply gives a cgroup the settings, after it was given the controller's files if need
-// be, and takes back those that were written and are not asked for any more. One that
-// is refused does not keep the other from being written. The error says that the cgroup
-// is gone.
+// Apply writes the settings to a cgroup, and enables the controller for it if necessary. It
+// resets settings that were written before and are not asked for any more. If one setting is
+// refused, the other is still written. The error gone says that the cgroup was removed.
 func Apply(h Tree, g cosched.Group, s Settings, was Written) (complaints []Complaint, gone error) {
 	complain := func(at At, err error) bool {
 		switch {
@@ -242,14 +243,14 @@ func Apply(h Tree, g cosched.Group, s Settings, was Written) (complaints []Compl
 	} else if !g.Enabled() {
 		return nil, nil
 	}
-	// Weights first: what follows the change of a home within a grace period of RCU has to wait
-	// for its end, several milliseconds.
+	// Weights first: a write that follows a change of home within an RCU grace period has to wait
+	// until that grace period ends, for several milliseconds.
 	if s.Weights != nil || was.Weights {
 		complain(s.WeightsAt, h.SetWeights(g, s.Weights))
 	}
 	switch {
 	case s.Home != nil:
-		// A home that is no use now may be of use later: it is asked for all the same.
+		// A home that cannot be used now may be usable later, so it is written with force.
 		note, err := h.SetHome(g, *s.Home, true)
 		complain(s.HomeAt, err)
 		if err == nil && note != "" {
@@ -262,14 +263,14 @@ func Apply(h Tree, g cosched.Group, s Settings, was Written) (complaints []Compl
 	return complaints, gone
 }
 
-// cgroupTypes are the types of units that have a cgroup, and their interfaces on D-Bus.
+// cgroupTypes maps the types of units that have a cgroup to their D-Bus interfaces.
 var cgroupTypes = map[string]string{
 	".service": "Service", ".scope": "Scope", ".slice": "Slice", ".socket": "Socket", ".mount": "Mount", ".swap": "Swap",
 }
 
-// UnitOf gives the unit that a cgroup belongs to, if it belongs to one of the system's
-// manager. Only slices are looked into: what is below anything else is delegated, and
-// its names are its owner's to choose.
+// UnitOf gives the unit of the system manager that a cgroup belongs to, if there is one. Only
+// cgroups directly in slices are considered: a cgroup below any other unit is delegated, and its
+// owner can choose any name for it.
 func UnitOf(h cosched.Host, g cosched.Group) (string, bool) {
 	rel, ok := strings.CutPrefix(string(g), h.Cgroup+"/")
 	if !ok || filepath.Clean(string(g)) != string(g) || strings.ContainsAny(rel, "\n\x00") {
@@ -281,12 +282,12 @@ func UnitOf(h cosched.Host, g cosched.Group) (string, bool) {
 			return "", false
 		}
 	}
-	// systemd puts _ before a name that could be one of the kernel's files.
+	// systemd puts _ before a name that could be the name of one of the kernel's files.
 	name = strings.TrimPrefix(name, "_")
 	return name, HasCgroup(name)
 }
 
-// HasCgroup reports whether a name is one of a unit of a type that has a cgroup.
+// HasCgroup reports whether a name is the name of a unit of a type that has a cgroup.
 func HasCgroup(unit string) bool {
 	suffix := filepath.Ext(unit)
 	return cgroupTypes[suffix] != "" && unit != suffix && !strings.ContainsAny(unit, "/\n\x00")

@@ -1,8 +1,8 @@
-// Package demo shows what a guest reads of its clusters while the acts of the
-// demonstration run in it: live, and as a table at the end.
+// Package demo shows what a guest reads about its clusters while it runs the acts
+// of the demonstration: live, and as a table at the end.
 //
-// The guest (package acts) writes one Event a line; everything that is shown
-// comes out of these.
+// The guest (package acts) writes one Event per line. Everything that is shown
+// comes from these events.
 package demo
 
 import (
@@ -10,7 +10,7 @@ import (
 	"io"
 )
 
-// Event is one line from the guest; exactly one of its fields is set.
+// Event is one line from the guest. Exactly one of its fields is set.
 type Event struct {
 	Hello  *Hello  `json:"hello,omitempty"`
 	Begin  *Begin  `json:"begin,omitempty"`
@@ -21,7 +21,7 @@ type Event struct {
 	Error  string  `json:"error,omitempty"` // the demonstration cannot go on
 }
 
-// Hello tells what the guest is.
+// Hello describes the guest.
 type Hello struct {
 	Kernel string   `json:"kernel"`
 	CPUs   int      `json:"cpus"`
@@ -33,7 +33,7 @@ type Hello struct {
 type Begin struct {
 	N     int    `json:"n"`
 	Title string `json:"title"`
-	See   string `json:"see"` // what is to be seen, in a sentence
+	See   string `json:"see"` // what the viewer will see, in a sentence
 }
 
 // Sample is one live reading.
@@ -46,10 +46,10 @@ type Sample struct {
 // Row is one line of the heat map.
 type Row struct {
 	Cluster string    `json:"cluster"`
-	When    string    `json:"when,omitempty"` // the part of the act, where it has several
+	When    string    `json:"when,omitempty"` // the part of the act, if it has several
 	Home    string    `json:"home"`           // cosched.cpus_preferred.effective, "" for none
-	Share   []float64 `json:"share"`          // of the cluster's CPU time, percent by LLC domain; nil where it had none
-	Source  string    `json:"source"`         // cosched.load, or /proc where no cluster exists
+	Share   []float64 `json:"share"`          // of the cluster's CPU time, in percent by LLC domain; nil if it had no CPU time
+	Source  string    `json:"source"`         // cosched.load, or /proc if there is no cluster
 }
 
 // Result closes an act.
@@ -58,7 +58,7 @@ type Result struct {
 	Title    string   `json:"title"`
 	See      string   `json:"see"`
 	Commands []string `json:"commands"`
-	Rows     []Row    `json:"rows"` // over the windows that were measured
+	Rows     []Row    `json:"rows"` // over the measured windows
 	Checks   []Check  `json:"checks"`
 	OK       bool     `json:"ok"`
 }
@@ -72,7 +72,7 @@ type Check struct {
 	OK     bool   `json:"ok"`
 }
 
-// Report is everything a run showed; it is what --json prints.
+// Report is everything that a run showed. It is what --json prints.
 type Report struct {
 	Hello Hello    `json:"guest"`
 	Acts  []Result `json:"acts"`
@@ -90,7 +90,7 @@ func Send(w io.Writer, e Event) error {
 	return err
 }
 
-// Receive reads one line that the guest wrote; ok is false where it is no event.
+// Receive reads one line that the guest wrote. ok is false if the line is not an event.
 func Receive(line string) (e Event, ok bool) {
 	return e, json.Unmarshal([]byte(line), &e) == nil
 }

@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// View shows a run as its events come: on a terminal the heat map is redrawn in
-// place, otherwise there is a plain line a second.
+// View shows a run as its events arrive. On a terminal the heat map is redrawn in
+// place. Otherwise one plain line per second is printed.
 type View struct {
 	mu     sync.Mutex
 	w      io.Writer
@@ -37,8 +37,8 @@ type Terminal struct {
 // NewView makes a view on w.
 func NewView(w io.Writer, t Terminal) *View { return &View{w: w, term: t} }
 
-// Status shows what is being waited for; on a terminal its time counts up with
-// each Tick, until the next Status or the next event.
+// Status shows what is being waited for. On a terminal, the time beside it counts up
+// with each Tick, until the next Status or the next event.
 func (v *View) Status(format string, args ...any) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -63,7 +63,7 @@ func (v *View) Tick() {
 	}
 }
 
-// Line prints a line that stays.
+// Line prints a line that is not erased later.
 func (v *View) Line(format string, args ...any) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -101,7 +101,7 @@ func (v *View) draw() {
 		fmt.Fprintf(&b, "\x1b[%dA\x1b[J", v.drawn)
 	}
 	for _, l := range lines {
-		// A line that wraps would be two, and spoil the next erase.
+		// A line that wraps would be two lines, and the next erase would miss one.
 		b.WriteString(clip(l, v.term.Width) + "\n")
 	}
 	v.drawn = len(lines)
@@ -116,8 +116,8 @@ func (v *View) Event(e Event) {
 	switch {
 	case e.Hello != nil:
 		if v.report.Hello.Acts > 0 {
-			// The emulator failed the guest, which runs again from the
-			// start; what was said about that is not to be erased.
+			// The guest failed because of the emulator, and runs again from
+			// the start. What was printed about that must not be erased.
 			v.drawn = 0
 			v.print("", "The guest was started again.")
 		}
@@ -132,7 +132,7 @@ func (v *View) Event(e Event) {
 	case e.Cmd != "":
 		v.print("  # " + e.Cmd)
 	case e.Note != "":
-		// Off a terminal the heat map's own lines say enough.
+		// Without a terminal, the lines of the heat map are enough.
 		if v.term.Redraw {
 			v.setStatus(e.Note)
 		}
@@ -151,7 +151,8 @@ func (v *View) Event(e Event) {
 	}
 }
 
-// Samples come several times a second; a log wants fewer.
+// plainInterval is the time between plain lines, in seconds. Samples come several
+// times a second, which would be too many lines in a log.
 const plainInterval = 1.0
 
 func (v *View) showSample(s *Sample) {
@@ -180,8 +181,8 @@ func (v *View) showSample(s *Sample) {
 	v.print(line)
 }
 
-// Finish prints the final table and what differed, and gives the report. An
-// error is what kept the guest from reporting, where something did.
+// Finish prints the final table and the checks that failed, and gives the report. err
+// is what kept the guest from reporting, if anything did.
 func (v *View) Finish(err error) Report {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -233,7 +234,7 @@ const (
 	cellWidth = 12
 )
 
-// heatMap gives the lines of clusters by LLC domains, with a head and the source.
+// heatMap gives the lines of clusters by LLC domains, with a heading and the source.
 func (v *View) heatMap(rows []Row) []string {
 	if len(rows) == 0 {
 		return nil
@@ -293,7 +294,7 @@ func (v *View) heatRows(rows []Row, when int) []string {
 	return lines
 }
 
-// table gives the final heat map of all acts, which share one head.
+// table gives the final heat map of all acts, under one heading.
 func (v *View) table() []string {
 	var rows []Row
 	for _, a := range v.report.Acts {
@@ -308,12 +309,12 @@ func (v *View) table() []string {
 	return lines
 }
 
-// heat is the background of a cell in the 256 colors, cold to hot.
+// heat is the background of a cell, from cold to hot, in the palette of 256 colors.
 var heat = [...]int{236, 52, 52, 88, 88, 124, 124, 160, 196, 202, 208}
 
-// cell shows a percentage in cellWidth-1 columns, as a shade and as a number.
+// cell formats a percentage in cellWidth-1 columns, as a shade and as a number.
 func (v *View) cell(p float64) string {
-	// Equal numbers look alike: rounded as they are printed.
+	// Round as the number is printed, so that equal numbers have the same shade.
 	p = math.Round(min(100, max(0, p)))
 	num := fmt.Sprintf("%3.0f %%", p)
 	if v.term.Color {
@@ -391,7 +392,7 @@ func clip(s string, width int) string {
 	return s
 }
 
-// wrap breaks text at blanks into lines of at most so many columns.
+// wrap breaks text at blanks into lines with at most the given number of columns.
 func wrap(text, indent string, columns int) []string {
 	var lines []string
 	line := indent

@@ -79,8 +79,8 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// What a terminal shows after all the cursor movement must be what a log has,
-// but for the samples.
+// After all cursor movements, a terminal must show the same as a log, except for
+// the samples.
 func TestRedraw(t *testing.T) {
 	var out bytes.Buffer
 	v := NewView(&out, Terminal{Redraw: true, Width: 100})
@@ -109,7 +109,7 @@ func TestColor(t *testing.T) {
 	}
 }
 
-// screen plays the two cursor movements that a View makes.
+// screen interprets the two cursor movements that a View uses.
 func screen(s string) string {
 	var lines []string
 	for len(s) > 0 {

@@ -9,8 +9,9 @@ import (
 	"cosched.io/cosched"
 )
 
-// podGroup gives the cgroup of a pod. There is none where the runtime's client, unlike the
-// kubelet, does not make one for each pod: the pod's identifier is not in its name.
+// podGroup gives the cgroup of a pod. There is none if the client of the runtime, unlike the
+// kubelet, does not make a cgroup for each pod. Then the pod's UID is not in the name of the parent
+// cgroup.
 func podGroup(h cosched.Host, pod *api.PodSandbox) (cosched.Group, bool) {
 	parent := pod.GetLinux().GetCgroupParent()
 	base := path.Base(parent)
@@ -37,7 +38,7 @@ func containerGroup(h cosched.Host, c *api.Container) (cosched.Group, bool) {
 	parent := parts[0]
 	switch {
 	case parent == "":
-		parent = "system.slice" // as runc and crun have it
+		parent = "system.slice" // as in runc and crun
 	case !strings.Contains(parent, "/"):
 		if parent = slice(parent); parent == "" {
 			return "", false
@@ -62,7 +63,7 @@ func slice(name string) string {
 	at, prefix := "", ""
 	for part := range strings.SplitSeq(stem, "-") {
 		if part == "" {
-			return "" // -.slice is the root; others are no names
+			return "" // -.slice is the root; others are not valid names
 		}
 		prefix += part
 		at += "/" + prefix + ".slice"
@@ -71,7 +72,7 @@ func slice(name string) string {
 	return at
 }
 
-// group gives a cgroup below the root, and none for what leads out.
+// group gives the cgroup of a path below the root, and none for a path that leads out of it.
 func group(h cosched.Host, at string) (cosched.Group, bool) {
 	if strings.ContainsAny(at, "\n\x00") || path.Clean("/"+at) == "/" {
 		return "", false

@@ -9,15 +9,15 @@ import (
 	"cosched.io/cosched"
 )
 
-// cluster is what pods of a namespace are joined into: each is a cgroup of its own, which
-// the kubelet makes where it likes, so what they share is the home.
+// cluster is a cluster that pods of a namespace are joined into. Each pod has a cgroup of its own,
+// and the kubelet decides where it makes that cgroup, so what the pods share is the home.
 type cluster struct {
 	home  cosched.Home
-	named bool // by one of the pods, else chosen
+	named bool // one of the pods names the home; otherwise it is chosen here
 }
 
-// join gives the pods of each cluster the same home: the one that a pod of it names or, as
-// the kernel would choose for each pod by itself, one that is chosen here.
+// join gives the pods of each cluster the same home. It is the home that a pod of the cluster names
+// or, if none does, a home that is chosen here, as the kernel would choose for each pod separately.
 func (p *Plugin) join(pods []*pod, complain func(*pod, string, string)) {
 	members := map[string][]*pod{}
 	var names []string
@@ -26,7 +26,7 @@ func (p *Plugin) join(pods []*pod, complain func(*pod, string, string)) {
 			continue
 		}
 		if d.asked.home != nil && d.wish.home == nil {
-			complain(d, d.name, fmt.Sprintf("cluster %s: not joined, as the pod asks for no home", d.asked.cluster))
+			complain(d, d.name, fmt.Sprintf("cluster %s: not joined, because the pod is to have no home of its own", d.asked.cluster))
 			continue
 		}
 		name := d.namespace + "/" + d.asked.cluster
@@ -62,7 +62,7 @@ func (p *Plugin) join(pods []*pod, complain func(*pod, string, string)) {
 // house finds the home of a cluster.
 func (p *Plugin) house(c *cluster, name string, members []*pod, complain func(*pod, string, string)) error {
 	auto := func(d *pod) bool { return d.wish.home == nil || d.wish.home.Value == "auto" }
-	// What a pod names holds until no pod names it.
+	// A home that a pod names stays until no pod names it any more.
 	if c.named && !slices.ContainsFunc(members, func(d *pod) bool { return !auto(d) && d.wish.home.Value == c.home.Value }) {
 		*c = cluster{}
 	}
@@ -72,7 +72,7 @@ func (p *Plugin) house(c *cluster, name string, members []*pod, complain func(*p
 		case !c.named:
 			*c = cluster{*d.wish.home, true}
 		case d.wish.home.Value != c.home.Value:
-			complain(d, d.name, fmt.Sprintf("cluster %s: has home %s, not %s: its pods have one home", d.asked.cluster, c.home.Value, d.wish.home.Value))
+			complain(d, d.name, fmt.Sprintf("cluster %s: has home %s, not %s: all its pods share one home", d.asked.cluster, c.home.Value, d.wish.home.Value))
 		}
 	}
 	if c.named {
@@ -100,7 +100,7 @@ func (p *Plugin) house(c *cluster, name string, members []*pod, complain func(*p
 	return nil
 }
 
-// previous is the home that pods of the cluster were given by a plugin before this one.
+// previous is the home that an earlier run of the plugin gave to pods of the cluster.
 func (p *Plugin) previous(m *cosched.Machine, members []*pod) cosched.CPUs {
 	for _, d := range members {
 		for _, c := range d.cgroups() {
@@ -112,7 +112,7 @@ func (p *Plugin) previous(m *cosched.Machine, members []*pod) cosched.CPUs {
 			if err != nil || len(cpus) == 0 {
 				continue
 			}
-			// A home that was named, and is not any more, may be any CPUs.
+			// A home that a pod named before can be any set of CPUs. Only whole LLC domains are taken.
 			whole := 0
 			for _, llc := range m.LLCs {
 				if n := len(llc.And(cpus)); n == len(llc) {
@@ -134,8 +134,8 @@ func (d *pod) milli() (sum int) {
 	return sum
 }
 
-// free gives, in thousandths of a CPU, what of each LLC domain is not requested by pods whose
-// home it is. The request of a pod is spread over its home.
+// free gives, in thousandths of a CPU, the part of each LLC domain that is not requested by pods
+// whose home it is. The request of a pod is spread evenly over its home.
 func (p *Plugin) free(m *cosched.Machine, counts func(*pod) bool) []int {
 	free := make([]int, len(m.LLCs))
 	for i, llc := range m.LLCs {
@@ -155,7 +155,7 @@ func (p *Plugin) free(m *cosched.Machine, counts func(*pod) bool) []int {
 			continue
 		}
 		for _, c := range d.containers {
-			// The home of the pod, where the container's cgroup has no files of its own.
+			// If the container's cgroup lacks the controller's files, the home of the pod is used.
 			switch {
 			case c.milli == 0:
 			case c.cgroup != nil && c.cgroup.group.Enabled():
@@ -171,8 +171,8 @@ func (p *Plugin) free(m *cosched.Machine, counts func(*pod) bool) []int {
 	return free
 }
 
-// choose gives the fewest LLC domains for a request: those that are home already, then
-// those of nodes that have some of it, then those with most that is free.
+// choose gives as few LLC domains as a request needs. It takes the domains that are home already,
+// then those on NUMA nodes that already have a part of the home, then those with most free CPUs.
 func choose(m *cosched.Machine, free []int, home cosched.CPUs, request int) cosched.CPUs {
 	var chosen []bool
 	for _, llc := range m.LLCs {

@@ -39,13 +39,13 @@ func (r *rig) add(p *Plugin, name string, annotations map[string]string, milli u
 func TestClusters(t *testing.T) {
 	r := newRig(t)
 	p := r.direct("")
-	// Of both domains the other one has more that is free.
+	// The other one of the two domains has more free CPUs.
 	r.add(p, "busy", m{"cosched.io/cpus-preferred": "llc:0"}, 3000)
 	first, _ := r.add(p, "first", m{"cosched.io/cluster": "till"}, 500)
 	r.is(podCgroup("first"), "4-7; 100 150")
 	r.add(p, "second", m{"cosched.io/cluster": "till", "cosched.io/weights": "1 2"}, 3500)
 	r.is(podCgroup("second"), "4-7; 1 2")
-	// It grows, for all of its pods, and does not shrink while there is any.
+	// The home grows for all of its pods, and does not shrink as long as there is a pod.
 	third, large := r.add(p, "third", m{"cosched.io/cluster": "till"}, 500)
 	for _, name := range []string{"first", "third"} {
 		r.is(podCgroup(name), "0-7; 100 150")
@@ -63,7 +63,7 @@ func TestClusters(t *testing.T) {
 	}
 	r.is(podCgroup("other"), "4-7; 100 150")
 
-	// The next plugin finds the home where it was.
+	// The next plugin takes over the home.
 	p = r.direct("")
 	ended := &api.Container{Id: "ended", PodSandboxId: other.Id, State: api.ContainerState_CONTAINER_STOPPED, Linux: large.Linux}
 	ended.Linux.Resources.Cpu.Shares = api.UInt64(8192)
@@ -73,7 +73,7 @@ func TestClusters(t *testing.T) {
 	r.is(podCgroup("first"), "0-7; 100 150")
 	r.is(podCgroup("other"), "4-7; 100 150")
 
-	// What a pod names holds for all, while there is such a pod.
+	// A home that a pod names is the home of all pods, as long as that pod exists.
 	named, _ := r.add(p, "named", m{"cosched.io/cluster": "till", "cosched.io/cpus-preferred": "1-2"}, 0)
 	r.is(podCgroup("first"), "1-2; 100 150")
 	r.quiet()
@@ -93,7 +93,7 @@ func TestClusters(t *testing.T) {
 	}
 }
 
-// A container that is given more by the kubelet can make its cluster grow.
+// If the kubelet raises the request of a container, its cluster can grow.
 func TestUpdate(t *testing.T) {
 	r := newRig(t)
 	p := r.direct("")
@@ -116,7 +116,7 @@ func TestChoose(t *testing.T) {
 		}
 		return c
 	}
-	// Four domains of two CPUs, of two nodes.
+	// Four domains of two CPUs each, on two nodes.
 	machine := &cosched.Machine{
 		LLCs:  []cosched.CPUs{cpus("0-1"), cpus("2-3"), cpus("4-5"), cpus("6-7")},
 		Nodes: []cosched.Node{{ID: 0, CPUs: cpus("0-3")}, {ID: 1, CPUs: cpus("4-7")}},
@@ -129,7 +129,7 @@ func TestChoose(t *testing.T) {
 	}{
 		{[]int{2000, 2000, 2000, 2000}, "", 0, "0-1"},
 		{[]int{500, 1500, 2000, 2000}, "", 2000, "4-5"},
-		{[]int{500, 1500, 2000, 1000}, "", 2001, "4-7"}, // its node before what is most free
+		{[]int{500, 1500, 2000, 1000}, "", 2001, "4-7"}, // a domain on the same node is preferred to the one with most free CPUs
 		{[]int{2000, 2000, 0, 0}, "6-7", 1000, "6-7"},
 		{[]int{2000, 2000, 0, 0}, "6-7", 3000, "4-7"},
 		{[]int{1000, 2000, 0, 0}, "6-7", 5000, "2-7"},

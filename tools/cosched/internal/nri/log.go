@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// backlog is how many lines wait to be written: more than the pods of a node have to say at
-// once.
+// backlog is how many lines can wait to be written: more than the pods of a node cause at the same
+// time.
 const backlog = 1000
 
-// lastLines is how long the plugin's end waits for who reads its last lines.
+// lastLines is how long the plugin waits at its end until its last lines are written.
 const lastLines = time.Second
 
-// logger writes lines by a goroutine of its own: who reads standard error may have stopped
-// to, and the pipe be full, and no pod is to wait for that.
+// logger writes lines in a goroutine of its own. If the program that reads standard error stops
+// reading, the pipe becomes full, and no pod may wait for that.
 type logger struct {
 	w           io.Writer
 	lines       chan string
@@ -29,7 +29,7 @@ func newLogger(w io.Writer) *logger {
 	return l
 }
 
-// add is the plugin's Log.
+// add is the Log of the plugin.
 func (l *logger) add(object, text string) {
 	if object != "" {
 		text = object + ": " + text
@@ -44,7 +44,7 @@ func (l *logger) add(object, text string) {
 func (l *logger) write() {
 	defer close(l.ended)
 	for {
-		// What was added before the end is written at the end too.
+		// Lines that were added before the end are still written.
 		select {
 		case text := <-l.lines:
 			l.line(text)
@@ -63,11 +63,11 @@ func (l *logger) write() {
 func (l *logger) line(text string) {
 	fmt.Fprintf(l.w, "cosched-nri: %s\n", text)
 	if n := l.lost.Swap(0); n > 0 {
-		fmt.Fprintf(l.w, "cosched-nri: %d lines were lost, as nobody read these\n", n)
+		fmt.Fprintf(l.w, "cosched-nri: %d lines were lost, because they were not read in time\n", n)
 	}
 }
 
-// end waits until all is written, if somebody reads it.
+// end waits until all lines are written, but no longer than lastLines.
 func (l *logger) end() {
 	close(l.stop)
 	select {

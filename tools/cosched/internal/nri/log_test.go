@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// A pod does not wait for who reads the log, and what is lost is counted.
+// A pod does not wait until the log is read. Lost lines are counted.
 func TestLogUnread(t *testing.T) {
 	read, write := io.Pipe()
 	l := newLogger(write)
-	// More than there is room for, and the one that the goroutine may have by then.
+	// More lines than there is room for, including the one that the goroutine may already have taken.
 	for i := range backlog + 2 {
 		l.add("shop/x", fmt.Sprint(i))
 	}
@@ -39,7 +39,7 @@ func TestLogUnread(t *testing.T) {
 	}
 }
 
-// What is said last is written too.
+// The last lines before the end are written too.
 func TestLogEnd(t *testing.T) {
 	var text strings.Builder
 	l := newLogger(&text)

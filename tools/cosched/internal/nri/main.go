@@ -30,7 +30,7 @@ func Main(h cosched.Host, args []string, stdout, stderr io.Writer) int {
 	return cli.Fail(at, err, stderr)
 }
 
-// fail is a problem that is not the package cosched's.
+// fail makes a problem that does not come from the package cosched.
 func fail(status int, err error, format string, args ...any) error {
 	return &cosched.Problem{Status: status, Text: fmt.Sprintf(format, args...), Err: err}
 }
@@ -42,28 +42,28 @@ func Command(h cosched.Host, stderr io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cosched-nri",
 		Short: "give the pods of Kubernetes homes",
-		Long: `A plugin for the Node Resource Interface of containerd and CRI-O. It writes to the
-cgroup of a pod what the pod's annotations ask for, and else the class that the policy
-has for it, before the pod's first thread runs:
+		Long: `A plugin for the Node Resource Interface (NRI) of containerd and CRI-O. Before the first
+thread of a pod runs, it writes to the pod's cgroup the values that the pod's annotations
+ask for or, without annotations, those of the class that the policy gives the pod:
 
   cosched.io/cpus-preferred: llc:0      a CPU list, llc:N, node:N, auto, inherit, ...
   cosched.io/weights: "4 1000"          cost of load at home and elsewhere
-  cosched.io/cluster: shop              pods of a namespace that have one home
+  cosched.io/cluster: shop              pods of a namespace that share one home
 
-and to that of one container:
+and to the cgroup of one container:
 
   cpus-preferred.cosched.io/container.NAME: llc:1
   weights.cosched.io/container.NAME: "4 1000"
 
-A value that makes no sense is logged against the pod and ignored, unless the policy says
-onError: fail. Without a policy each pod has the home that the kernel chooses, auto.
+An invalid value is logged for the pod and ignored, unless the policy says onError: fail.
+Without a policy, each pod has the home that the kernel chooses, auto.
 
-It connects to the runtime again whenever the runtime is restarted, and reads the policy
-again whenever that changes. It needs to be root, for the runtime's socket and the files
-of cgroups, without any capability. On a kernel without the controller it says so and
-waits, as what starts it would start it again and again.
+The plugin connects again when the runtime is restarted, and reads the policy again when
+it changes. It must run as root, for the runtime's socket and the files of cgroups, but
+needs no capability. On a kernel without the controller it logs that and waits: if it
+ended, it would be started again and again.
 
-Documentation/admin-guide/cosched-kubernetes.rst has the policy, and how to install it.`,
+Documentation/admin-guide/cosched-kubernetes.rst describes the policy and the installation.`,
 		Example: `  cosched-nri --policy /etc/cosched/policy.yaml
   cosched-nri check policy.yaml
   cosched-nri topology --json`,
@@ -89,8 +89,8 @@ Documentation/admin-guide/cosched-kubernetes.rst has the policy, and how to inst
 	}
 	cmd.SetContext(context.Background())
 	cmd.PersistentFlags().StringVar(&o.Socket, "socket", api.DefaultSocketPath, "the runtime's socket for plugins, `PATH`")
-	cmd.PersistentFlags().StringVar(&o.Index, "index", "90", "`NN`, the place among the plugins that the runtime calls, 00 to 99")
-	cmd.Flags().StringVar(&o.Policy, "policy", "", "the `FILE` that says which pods are of which class")
+	cmd.PersistentFlags().StringVar(&o.Index, "index", "90", "`NN`, the position among the plugins that the runtime calls in order, 00 to 99")
+	cmd.Flags().StringVar(&o.Policy, "policy", "", "the `FILE` that says which pods belong to which class")
 	cmd.Flags().StringVar(&o.Metrics, "metrics", "", "serve OpenMetrics over HTTP at `ADDRESS`, HOST:PORT or unix:PATH")
 	cmd.Flags().BoolVar(&publish, "publish", false, "write the node's LLC domains to the API server, as NodeResourceTopology of the node NODE_NAME")
 	_ = cmd.RegisterFlagCompletionFunc("index", cobra.NoFileCompletions)
@@ -103,9 +103,9 @@ Documentation/admin-guide/cosched-kubernetes.rst has the policy, and how to inst
 func checkCmd(h cosched.Host) *cobra.Command {
 	return &cobra.Command{
 		Use:   "check FILE...",
-		Short: "check files of policies",
-		Long: `Reads files as the plugin would, and says what is wrong. Homes that only another machine
-has are fine.`,
+		Short: "check policy files",
+		Long: `Reads files as the plugin does, and reports the first error. Homes that this machine lacks
+are not an error.`,
 		Example:               `  cosched-nri check contrib/kubernetes/base/policy.yaml`,
 		Args:                  cobra.MinimumNArgs(1),
 		DisableFlagsInUseLine: true,
@@ -125,11 +125,11 @@ func topologyCmd(h cosched.Host, o *Options) *cobra.Command {
 	var asJSON, idle bool
 	cmd := &cobra.Command{
 		Use:   "topology",
-		Short: "print the node's LLC domains, and what is free of them",
+		Short: "print the node's LLC domains and their free CPUs",
 		Long: `Prints the object NodeResourceTopology that --publish writes: each LLC domain with its
-CPUs, and how many of these are free to be a home, which is all less what the pods request
-whose home they are. The runtime is asked which pods run; with --idle it is not, and all
-CPUs are free.`,
+CPUs, and how many of them are free to be a home. These are all CPUs minus the requests of
+the pods whose home they are. The runtime is asked which pods run. With --idle it is not
+asked, and all CPUs are free.`,
 		Example: `  cosched-nri topology
   cosched-nri topology --json | jq '.zones[].resources[0].available'
   cosched-nri topology --idle`,

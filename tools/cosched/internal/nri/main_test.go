@@ -108,7 +108,7 @@ func busy(r *rig) {
 	}
 }
 
-// What pods request of a domain is not free; the command asks the runtime, beside the plugin.
+// CPUs of a domain that pods request are not free. The command asks the runtime while the plugin runs.
 func TestTopology(t *testing.T) {
 	r := newRig(t)
 	r.startRuntime()
@@ -147,7 +147,7 @@ func TestMetrics(t *testing.T) {
 	r := newRig(t)
 	r.startRuntime()
 	socket := filepath.Join(r.dir, "metrics.sock")
-	old, err := net.Listen("unix", socket) // of a plugin that was killed
+	old, err := net.Listen("unix", socket) // the socket of a plugin that was killed
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func TestMetrics(t *testing.T) {
 	r.start("b", m{"cosched.io/weights": "x"}, "main")
 	r.start("plain", nil, "main")
 	r.policy("x: y\n")
-	r.Logged("the policy from before holds")
+	r.Logged("the previous policy stays in force")
 	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}}
@@ -192,7 +192,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// Of what has the name of the socket for metrics, only a socket that nobody serves gives way.
+// A file at the path of the metrics socket is replaced only if it is a socket that no process serves.
 func TestMetricsSocket(t *testing.T) {
 	r := newRig(t)
 	file, live := filepath.Join(r.dir, "file"), filepath.Join(r.dir, "live")
@@ -228,13 +228,13 @@ func TestMetricsSocket(t *testing.T) {
 	}
 }
 
-// Pods start while somebody asks for metrics and does not read them, and who does so is not
-// waited for.
+// Pods start while a client asks for metrics and does not read them. The plugin does not wait for
+// such a client.
 func TestMetricsUnread(t *testing.T) {
 	r := newRig(t)
 	p := r.direct("")
 	s, _ := r.add(p, "a", m{"cosched.io/cpus-preferred": "llc:0"}, 0)
-	// More than the buffers of a connection hold.
+	// More metrics than fit into the buffers of a connection.
 	p.pods[s.Id].name = "shop/" + strings.Repeat("x", 16<<20)
 	defer func(d time.Duration) { collectorPatience = d }(collectorPatience)
 	ask := func(may time.Duration) net.Conn {
@@ -280,7 +280,7 @@ func TestMetricsUnread(t *testing.T) {
 	})
 }
 
-// apiServer is the part of Kubernetes's that is written to.
+// apiServer imitates the part of Kubernetes's API server that the plugin writes to.
 type apiServer struct {
 	objects map[string]map[string]any
 	status  int
@@ -377,7 +377,7 @@ func TestPublish(t *testing.T) {
 	step("", "llc-0=4 llc-1=4")
 	r.add(p, "a", m{"cosched.io/cpus-preferred": "llc:1"}, 500)
 	step("PUT", "llc-0=4 llc-1=3500m")
-	// What others have put there stays.
+	// The zones of other publishers are kept.
 	server.objects["/n1"]["zones"] = []any{map[string]any{"name": "node-0", "type": "Node"}, map[string]any{"name": "llc-7", "type": "LLC"}}
 	server.objects["/n1"]["attributes"] = "x"
 	step("PUT", "node-0 llc-0=4 llc-1=3500m")
@@ -393,7 +393,7 @@ func TestPublish(t *testing.T) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	// The token is another one now.
+	// The token has been replaced.
 	server.status = 0
 	if err := os.WriteFile(filepath.Join(account, "token"), []byte("wrong"), 0o600); err != nil {
 		t.Fatal(err)
@@ -403,7 +403,7 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// What the repository installs is valid, and gives the plugin options that it has.
+// The files for installation in the repository are valid, and use only options that the plugin has.
 func TestContrib(t *testing.T) {
 	const dir = "../../../../contrib/kubernetes"
 	p, err := ReadPolicy(coschedtest.Host(t), filepath.Join(dir, "base/policy.yaml"))

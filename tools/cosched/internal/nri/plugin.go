@@ -16,79 +16,79 @@ import (
 	"cosched.io/cosched"
 )
 
-// Log takes what there is to say of a pod or container or, without one, of the plugin. It is
-// called while pods wait, and must not.
+// Log takes a message about a pod or container or, if the object is "", about the plugin. It is
+// called while pods wait, so it must not block.
 type Log func(object, text string)
 
-// Tree is what values are written to: a cosched.Host, but in tests of what a kernel does.
+// Tree is what values are written to. It is a cosched.Host, except in tests, which imitate a kernel.
 type Tree interface {
 	Existing(name string, enable bool) (cosched.Group, error)
 	SetHome(g cosched.Group, home cosched.Home, force bool) (note string, err error)
 	SetWeights(g cosched.Group, w *cosched.Weights) error
 }
 
-// Plugin keeps the cgroups of pods and containers as annotations and policy say. The
-// runtime calls its methods, several at a time.
+// Plugin gives the cgroups of pods and containers the values that annotations and policy ask for.
+// The runtime calls its methods, several at the same time.
 type Plugin struct {
-	host cosched.Host // to look at
-	tree Tree         // to write to
+	host cosched.Host // is read
+	tree Tree         // is written to
 	log  Log
 
 	mu       sync.Mutex
 	policy   *Policy
-	homes    map[string]cosched.Home // what specifications came to while these CPUs are online
+	homes    map[string]cosched.Home // what specifications stand for as long as these CPUs are online
 	online   string
 	pods     map[string]*pod
 	clusters map[string]*cluster
 	counts   Counts
 }
 
-// pod is one that runs.
+// pod is a pod that runs.
 type pod struct {
 	name        string // NAMESPACE/NAME
 	namespace   string
 	labels      map[string]string
 	annotations map[string]string
 	asked       asked
-	cgroup      *cgroup // nil: it has none of its own
+	cgroup      *cgroup // nil if it has no cgroup of its own
 	containers  map[string]*container
 	class       string
-	wish        wish            // for the whole of it
-	said        map[string]bool // of it and its containers
+	wish        wish            // for the pod as a whole
+	said        map[string]bool // messages about the pod and its containers that were logged
 }
 
 type container struct {
 	name   string
 	class  string
-	cgroup *cgroup // nil: the runtime does not say where it is
+	cgroup *cgroup // nil if the runtime does not say where it is
 	milli  int     // thousandths of a CPU that it requests
 }
 
-// cgroup is one that values are written to.
+// cgroup is a cgroup that values are written to.
 type cgroup struct {
 	group cosched.Group
-	known bool // what follows was written, and nothing was refused
+	known bool // has was written, and nothing was refused
 	has   wish
-	reads values // then
+	reads values // what the files read after that
 }
 
-// values are what the files of a cgroup read. Weights are those in force: a change of those
-// that it inherits is a change too.
+// values are the contents of a cgroup's files. The weights are those in force, so that a change of
+// inherited weights is noticed too.
 type values struct{ home, weights string }
 
 func (c *cgroup) values() values {
 	return values{home: c.read(cosched.FilePreferred), weights: c.read(cosched.FileWeights)}
 }
 
-// read gives one of the files, and nothing where there is none.
+// read gives the content of one of the files; empty if there is no such file.
 func (c *cgroup) read(file string) string {
 	text, _ := os.ReadFile(c.group.Path(file))
 	return strings.TrimSpace(string(text))
 }
 
-// Counts are for metrics.
+// Counts are counters for the metrics.
 type Counts struct {
-	Refused         int // values, by annotations, the policy or the kernel
+	Refused         int // values of annotations or the policy that were not given, also by the kernel
 	Synchronized    int
 	Reloads         int // of the policy
 	ReloadsRejected int
@@ -102,7 +102,7 @@ func New(h cosched.Host, tree Tree, policy *Policy, log Log) *Plugin {
 	}
 }
 
-// SetPolicy makes another policy hold, for pods that run too.
+// SetPolicy puts another policy into force, also for pods that run already.
 func (p *Plugin) SetPolicy(policy *Policy) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,14 +114,14 @@ func (p *Plugin) SetPolicy(policy *Policy) {
 	p.settle()
 }
 
-// RejectPolicy counts one that is not valid.
+// RejectPolicy counts a policy that is not valid.
 func (p *Plugin) RejectPolicy() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.counts.ReloadsRejected++
 }
 
-// Check looks whether cgroups still have their values, and tries again what was refused.
+// Check checks whether cgroups still have their values, and retries values that were refused.
 func (p *Plugin) Check() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -147,7 +147,7 @@ func (d *pod) cgroups() (all []*cgroup) {
 	return all
 }
 
-// Synchronize takes all pods and containers that there are.
+// Synchronize takes the list of all pods and containers that exist.
 func (p *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -197,36 +197,36 @@ func (d *pod) add(h cosched.Host, c *api.Container) *container {
 	return k
 }
 
-// request gives the thousandths of a CPU that a container requests, of what the kubelet
-// makes of it. 2 shares, the fewest that there are, stand for none.
+// request gives the thousandths of a CPU that a container requests. The kubelet turns the request
+// into CPU shares. 2 shares, the minimum, stand for no request.
 func request(r *api.LinuxResources) int {
 	shares := r.GetCpu().GetShares().GetValue()
-	// No machine has more CPUs than a CPU number can name.
+	// The upper limit is the number of CPUs that CPU numbers can name.
 	if shares <= 2 || shares > 1024*(1<<16) {
 		return 0
 	}
 	return int((shares*1000 + 512) / 1024)
 }
 
-// RunPodSandbox is called when the pod's cgroup is there, and no process in it.
+// RunPodSandbox is called when the pod's cgroup exists, but no process is in it yet.
 func (p *Plugin) RunPodSandbox(_ context.Context, s *api.PodSandbox) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	d := p.add(s)
 	err := p.settle()[d]
 	if err != nil {
-		delete(p.pods, s.GetId()) // the runtime says no more of it
+		delete(p.pods, s.GetId()) // the runtime sends no further events about it
 		p.settle()
 	}
 	return err
 }
 
-// CreateContainer is called before the container's cgroup is there.
+// CreateContainer is called before the container's cgroup exists.
 func (p *Plugin) CreateContainer(_ context.Context, s *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	return nil, nil, p.container(s, c)
 }
 
-// StartContainer is called when the cgroup is there, and the program is not yet started.
+// StartContainer is called when the cgroup exists, but the program is not started yet.
 func (p *Plugin) StartContainer(_ context.Context, s *api.PodSandbox, c *api.Container) error {
 	return p.container(s, c)
 }
@@ -258,7 +258,7 @@ func (p *Plugin) StopContainer(_ context.Context, s *api.PodSandbox, c *api.Cont
 	return nil, p.RemoveContainer(context.Background(), s, c)
 }
 
-// RemoveContainer is for one that was created and not started.
+// RemoveContainer also handles a container that was created but never started.
 func (p *Plugin) RemoveContainer(_ context.Context, s *api.PodSandbox, c *api.Container) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -277,13 +277,13 @@ func (p *Plugin) StopPodSandbox(_ context.Context, s *api.PodSandbox) error {
 	return nil
 }
 
-// RemovePodSandbox is for one that was not stopped before.
+// RemovePodSandbox also handles a pod that was not stopped before.
 func (p *Plugin) RemovePodSandbox(ctx context.Context, s *api.PodSandbox) error {
 	return p.StopPodSandbox(ctx, s)
 }
 
-// parse is ParseHome, which for names of domains reads the topology: on a large machine
-// that takes longer than to start a container.
+// parse is ParseHome with a cache. For names of domains, ParseHome reads the topology, which on a
+// large machine takes longer than starting a container.
 func (p *Plugin) parse(spec string) (cosched.Home, error) {
 	if h, ok := p.homes[spec]; ok {
 		return h, nil
@@ -295,10 +295,10 @@ func (p *Plugin) parse(spec string) (cosched.Home, error) {
 	return h, err
 }
 
-// maxHomes is more than a node has pods and containers that each name another home.
+// maxHomes bounds the cache. A node has fewer pods and containers that name different homes.
 const maxHomes = 1000
 
-// look finds out whether specifications may come to other CPUs now.
+// look clears the cache if specifications may stand for other CPUs now.
 func (p *Plugin) look() {
 	text, err := os.ReadFile(filepath.Join(p.host.Sys, "devices/system/cpu/online"))
 	if err == nil && string(text) != p.online || len(p.homes) > maxHomes {
@@ -307,8 +307,8 @@ func (p *Plugin) look() {
 	}
 }
 
-// settle finds what each pod is to have, and writes what is not there yet. It gives what
-// pods that must not run without it have failed for.
+// settle determines the values of each pod, and writes those that are not in force yet. If the
+// policy says onError: fail, it returns an error for each pod that did not get its values.
 func (p *Plugin) settle() map[*pod]error {
 	p.look()
 	failed := map[*pod]error{}
@@ -342,7 +342,7 @@ func (p *Plugin) settle() map[*pod]error {
 	return failed
 }
 
-// choose finds what a pod is to have by itself.
+// choose determines the values of a pod, before clusters are taken into account.
 func (p *Plugin) choose(d *pod, complain func(*pod, string, string)) {
 	name, class := p.policy.Of(d.namespace, d.labels)
 	d.class, d.wish = name, wish{}
@@ -364,9 +364,10 @@ func (p *Plugin) choose(d *pod, complain func(*pod, string, string)) {
 	}
 }
 
-// give writes what a pod and its containers are to have.
+// give writes the values of a pod and its containers.
 func (p *Plugin) give(d *pod, complain func(*pod, string, string)) {
-	// A home of a container can only be a part of the pod's. So where any has its own, each has.
+	// The home of a container can only be a part of the pod's home. So if any container has a home of
+	// its own, the pod as a whole has none and each container gets one.
 	apart := d.cgroup == nil || d.wish.home != nil && d.wish.home.Value == "auto" && d.barred()
 	for _, a := range d.asked.containers {
 		apart = apart || a.home != nil
@@ -400,15 +401,16 @@ func (p *Plugin) give(d *pod, complain func(*pod, string, string)) {
 		if c.cgroup != nil {
 			p.write(d, name, c.cgroup, w, complain)
 		} else if w != (wish{}) {
-			complain(d, name, fmt.Sprintf("%s: not given, as the runtime does not say which cgroup it is", w))
+			complain(d, name, fmt.Sprintf("%s: not given, because the runtime does not say which cgroup the container has", w))
 		}
 	}
 }
 
-// barred tells whether a home that the kernel chooses for a pod is of no use to one of its
-// containers: the kernel takes it from the cpusets of all of them together, and the kubelet's
-// CPU manager and balloons give each its own. Once a container was given
-// a home of its own for that, this holds as long as its cpuset is narrower than the pod's.
+// barred reports whether one of a pod's containers cannot use the home that the kernel chooses for
+// the pod. The kernel chooses it from the cpusets of all containers together, but the kubelet's CPU
+// manager and the balloons policy give each container a cpuset of its own. Once a container was
+// given a home of its own for that reason, barred stays true as long as the container's cpuset is
+// narrower than the pod's.
 func (d *pod) barred() bool {
 	allowed := func(g cosched.Group) cosched.CPUs {
 		text, _ := os.ReadFile(g.Path("cpuset.cpus.effective"))
@@ -432,7 +434,7 @@ func (d *pod) barred() bool {
 	return false
 }
 
-// write gives a cgroup what it is to have, and takes back what it is not to have any more.
+// write writes the values of a cgroup, and resets values that it is not to have any more.
 func (p *Plugin) write(d *pod, name string, c *cgroup, w wish, complain func(*pod, string, string)) {
 	if c.known && same(c.has, w) {
 		return
@@ -443,7 +445,7 @@ func (p *Plugin) write(d *pod, name string, c *cgroup, w wish, complain func(*po
 	}
 	fine := true
 	refuse := func(err error) bool {
-		if err != nil && !cosched.Gone(err) { // it ended, or is not there yet
+		if err != nil && !cosched.Gone(err) { // the cgroup was removed, or does not exist yet
 			complain(d, name, err.Error())
 		}
 		fine = fine && err == nil
@@ -456,14 +458,14 @@ func (p *Plugin) write(d *pod, name string, c *cgroup, w wish, complain func(*po
 	if w.home != nil {
 		home = *w.home
 	}
-	// Weights first: what follows the change of a home within a grace period of RCU has to wait
-	// for its end, and the pod with it.
+	// Weights first: a write that follows a change of home within an RCU grace period has to wait
+	// until that grace period ends, and the pod would wait with it.
 	before, _ := g.Weights()
 	changed := w.weights != nil && before != *w.weights
 	refuse(p.tree.SetWeights(g, w.weights))
 	if c.read(cosched.FilePreferred) != home.Value {
 		changed = true
-		// A home that is no use now may be of use later: it is asked for all the same.
+		// A home that cannot be used now may be usable later, so it is written with force.
 		note, err := p.tree.SetHome(g, home, true)
 		if refuse(err) && note != "" && !d.said[note] {
 			if d.said == nil {

@@ -37,7 +37,7 @@ rules:
   class: inherit
 `
 
-// What a pod and its containers have when their first thread runs.
+// The values that a pod and its containers have when their first thread runs.
 func TestPods(t *testing.T) {
 	r := newRig(t)
 	r.startRuntime()
@@ -56,17 +56,17 @@ func TestPods(t *testing.T) {
 		{"db", m{"cosched.io/weights": "inherit", "cosched.io/cpus-preferred": "inherit"}, defaults, nil, ""},
 		{"plain", nil, defaults, m{"main": "-"}, ""},
 		{"b", m{"cosched.io/cpus-preferred": "llc:0", "cosched.io/weights": "1:2", "unrelated": "x", "example.com/weights": "x"}, "0-3; 1 2", m{"main": "-"}, ""},
-		// Homes of containers can only be parts of the pod's: so each has its own.
+		// The home of a container can only be a part of the pod's home, so each container has its own.
 		{"c", m{"cosched.io/cpus-preferred": "llc:0", "cpus-preferred.cosched.io/container.side": "llc:1", "weights.cosched.io/container.side": "1 2"},
 			defaults, m{"main": "0-3; 100 150", "side": "4-7; 1 2"}, ""},
 		{"d", m{"cpus-preferred.cosched.io/container.side": "inherit"}, defaults, m{"main": "auto" + defaults, "side": defaults}, ""},
 		{"e", m{"weights.cosched.io/container.side": "7 8"}, "auto" + defaults, m{"main": defaults, "side": "; 7 8"}, ""},
-		// Refused values leave what holds without them.
+		// If a value is refused, the values without it are in force.
 		{"f", m{"cosched.io/cpus-preferred": "sometimes"}, "auto" + defaults, m{"main": "-"}, `annotation cosched.io/cpus-preferred: home "sometimes" is not`},
 		{"g", m{"cosched.io/cpus-preferred": "llc:7", "cosched.io/weights": "9 9"}, "auto; 9 9", nil, "this machine has no llc 7, only 0-1"},
 		{"h", m{"cosched.io/weights": "0 5"}, "auto" + defaults, nil, "weights are two integers"},
 		{"i", m{"cosched.io/cpu-preferred": "0-1"}, "auto" + defaults, nil, "annotation cosched.io/cpu-preferred: there are"},
-		{"j", m{"cosched.io/cluster": "No/Name"}, "auto" + defaults, nil, `"No/Name" is no name of a cluster`},
+		{"j", m{"cosched.io/cluster": "No/Name"}, "auto" + defaults, nil, `"No/Name" is not the name of a cluster`},
 		{"k", m{"cosched.io/cpus-preferred": "0,4000"}, defaults, nil, "names a CPU that this machine cannot have"},
 		{"l", m{"cosched.io/cpus-preferred": strings.Repeat("1,", 3000) + "1"}, "auto" + defaults, nil, "longer than 4095 bytes"},
 		{"n", m{"cosched.io/cpus-preferred": "0-1\n2\x1b[2J"}, "auto" + defaults, nil, "annotation cosched.io/cpus-preferred: "},
@@ -82,7 +82,7 @@ func TestPods(t *testing.T) {
 			if err := r.run(s); err != nil {
 				t.Fatal(err)
 			}
-			// Before any process is there.
+			// Before any process is in the cgroup.
 			r.is(podCgroup(tc.name), tc.pod)
 			for c := range tc.containers {
 				if _, err := r.container(s, c, 0); err != nil {
@@ -105,7 +105,7 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// Weights are written before the home: after that they would wait for the kernel.
+// Weights are written before the home. After it, the write would have to wait in the kernel.
 func TestWeightsFirst(t *testing.T) {
 	r := newRig(t)
 	r.startRuntime()
@@ -116,7 +116,7 @@ func TestWeightsFirst(t *testing.T) {
 	}
 }
 
-// A client that is not the kubelet may have no cgroup for each pod.
+// A client other than the kubelet may not make a cgroup for each pod.
 func TestNoPodCgroup(t *testing.T) {
 	r := newRig(t)
 	r.startRuntime()
@@ -150,7 +150,7 @@ func TestNoPodCgroup(t *testing.T) {
 	}
 }
 
-// A pod that must not run without its values does not.
+// A pod that must not run without its values does not run if they are refused.
 func TestOnErrorFail(t *testing.T) {
 	r := newRig(t)
 	r.startRuntime()
@@ -171,7 +171,7 @@ func TestOnErrorFail(t *testing.T) {
 	r.is(podCgroup("fine"), "auto; 1 2")
 }
 
-// Pods and containers that were there before the plugin, and values that are not any more.
+// Pods and containers that existed before the plugin, and values that are not asked for any more.
 func TestRestarts(t *testing.T) {
 	r := newRig(t)
 	r.startRuntime()
@@ -192,7 +192,7 @@ func TestRestarts(t *testing.T) {
 	r.becomes(podCgroup("db"), "4-7; 4 1000")
 	r.becomes(podCgroup("late"), "auto; 100 150")
 
-	// The runtime is another one now, and a pod is gone.
+	// The runtime was restarted, and a pod is gone.
 	for i := range 3 {
 		r.stopRuntime()
 		r.Wait("the connection is closed", func() bool { return r.Count("connection was closed") > 0 })
@@ -209,7 +209,7 @@ func TestRestarts(t *testing.T) {
 	r.becomes(podCgroup("new"), "auto; 5 6")
 	wrote := r.wrote
 
-	// Nothing is written again that is there.
+	// Values that are in force are not written again.
 	r.stopPlugin()
 	r.startPlugin(policyText)
 	r.becomes(podCgroup("new"), "auto; 5 6")
@@ -221,8 +221,8 @@ func TestRestarts(t *testing.T) {
 	}
 }
 
-// The policy holds as soon as it is written, for pods that run too; one that is not valid
-// does not.
+// A policy is in force as soon as it is written, also for pods that run already. A policy that is
+// not valid has no effect.
 func TestPolicyReload(t *testing.T) {
 	r := newRig(t)
 	r.startRuntime()
@@ -235,7 +235,7 @@ func TestPolicyReload(t *testing.T) {
 	r.becomes(podCgroup("b"), "auto; 1 2")
 	for _, bad := range []string{"default: none\n", "defaults: auto\n", "rules: 7\n", "\t", "classes: {x: {weights: '0 0'}}\n"} {
 		r.policy(bad)
-		r.Logged(": the policy from before holds")
+		r.Logged(": the previous policy stays in force")
 		r.mu.Lock()
 		r.Forget()
 		r.mu.Unlock()
@@ -266,7 +266,7 @@ func TestPolicyHalfWritten(t *testing.T) {
 		if err := os.WriteFile(file, []byte(tc.text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		// The third is taken when what the first has told of was read.
+		// The third event is taken only after the file was read because of the first.
 		for range 3 {
 			w.Events <- fsnotify.Event{}
 		}
@@ -278,7 +278,7 @@ func TestPolicyHalfWritten(t *testing.T) {
 	}
 }
 
-// Values that somebody else writes, and those that were refused, are looked at again.
+// Values that another program has overwritten, and values that were refused, are written again.
 func TestCheck(t *testing.T) {
 	r := newRig(t)
 	policy, err := ParsePolicy(r.Host, "", nil)
@@ -294,20 +294,20 @@ func TestCheck(t *testing.T) {
 	coschedtest.Replace(t, filepath.Join(r.Cgroup, podCgroup("a"), cosched.FilePreferred), "3\n")
 	p.Check()
 	r.is(podCgroup("a"), "auto; 100 150")
-	// Weights too: those that were asked for, and those that it is to inherit.
+	// The same for weights: those that were asked for, and those that are to be inherited.
 	r.add(p, "w", m{"cosched.io/weights": "4 1000"}, 0)
 	for pod, want := range (m{"w": "auto; 4 1000", "a": "auto; 100 150"}) {
 		r.is(podCgroup(pod), want)
 		coschedtest.Replace(t, filepath.Join(r.Cgroup, podCgroup(pod), cosched.FileWeights), "100 100\n")
 		p.Check()
 		r.is(podCgroup(pod), want)
-		// And what nobody has changed is not written.
+		// Values that have not changed are not written.
 		wrote := len(r.order)
 		if p.Check(); len(r.order) != wrote {
 			t.Errorf("%s: written again: %q", pod, r.order[wrote:])
 		}
 	}
-	// CPUs come online: now there is such a domain.
+	// CPUs come online, so that the domain exists now.
 	r.add(p, "b", m{"cosched.io/cpus-preferred": "llc:1"}, 0)
 	r.is(podCgroup("b"), "4-7; 100 150")
 	coschedtest.Replace(t, filepath.Join(r.Sys, "devices/system/cpu/online"), "0-6,8\n")
@@ -321,7 +321,7 @@ func TestCheck(t *testing.T) {
 	if r.Count("no llc 2") != 1 {
 		t.Errorf("logged %q", r.Lines())
 	}
-	// What is wrong under another policy is said again.
+	// After a change of the policy, errors are logged again.
 	coschedtest.Replace(t, filepath.Join(r.Sys, "devices/system/cpu/online"), "0-7\n")
 	p.Check()
 	r.Forget()
@@ -331,8 +331,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// The kernel chooses a pod's home with no regard to the cpusets of containers. Where a
-// container may use none of it, each container is given a home that the kernel chooses.
+// The kernel chooses a pod's home without regard to the cpusets of single containers. If a container
+// may not use any CPU of it, each container is given a home of its own that the kernel chooses.
 func TestBarred(t *testing.T) {
 	r := newRig(t)
 	policy, err := ParsePolicy(r.Host, "", nil)
@@ -354,9 +354,9 @@ func TestBarred(t *testing.T) {
 	coschedtest.Append(t, cpuset, "0-7\n")
 	for _, tc := range []struct{ cpus, pod, container string }{
 		{"0-7", "auto; 100 150", "-"},
-		{"2-7", "auto; 100 150", "-"}, // of the home, which is 0-3, something is left
+		{"2-7", "auto; 100 150", "-"}, // a part of the home, which is 0-3, can be used
 		{"4-7", "; 100 150", "auto; 100 150"},
-		{"2-7", "; 100 150", "auto; 100 150"}, // and it does not change to and fro
+		{"2-7", "; 100 150", "auto; 100 150"}, // and it does not change back and forth
 		{"0-7", "auto; 100 150", "; 100 150"},
 	} {
 		coschedtest.Replace(t, cpuset, tc.cpus+"\n")
@@ -364,7 +364,7 @@ func TestBarred(t *testing.T) {
 			p.Check()
 			r.is(podCgroup("a"), tc.pod)
 			r.is(containerCgroup("a", "main"), tc.container)
-			// Another plugin comes to the same.
+			// A new plugin gets the same result.
 			p = New(r.Host, r, policy, r.log)
 			if _, err := p.Synchronize(t.Context(), []*api.PodSandbox{s}, []*api.Container{c}); err != nil {
 				t.Fatal(err)

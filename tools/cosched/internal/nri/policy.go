@@ -20,14 +20,14 @@ const (
 	ClassInherit = "inherit" // nothing is asked for
 )
 
-// Policy is the file that says which class a pod is of.
+// Policy is the content of the file that says which class a pod belongs to.
 type Policy struct {
-	// OnError is "log", or "fail" for pods that must not run without what they asked for.
+	// OnError is "log", or "fail" if pods must not run without the values that they ask for.
 	OnError string `json:"onError,omitempty"`
-	// Default is the class of pods that no rule matches: ClassAuto if it is not there.
+	// Default is the class of pods that no rule matches: ClassAuto if it is not given.
 	Default string           `json:"default,omitempty"`
 	Classes map[string]Class `json:"classes,omitempty"`
-	// Rules are tried in their order; the first that matches holds.
+	// Rules are tried in their order. The first that matches decides.
 	Rules []Rule `json:"rules,omitempty"`
 
 	text string
@@ -39,18 +39,18 @@ type Class struct {
 	Weights       string `json:"weights,omitempty"`
 }
 
-// Rule matches pods that are in one of the namespaces and have all labels. What is not
-// given matches all.
+// Rule matches pods that are in one of the namespaces and have all labels. If namespaces or labels
+// are not given, all match.
 type Rule struct {
 	Namespaces []string          `json:"namespaces,omitempty"` // * and ? stand for other characters
 	Labels     map[string]string `json:"labels,omitempty"`
 	Class      string            `json:"class"`
 }
 
-// maxPolicy is what a ConfigMap can hold at most, as etcd takes no more.
+// maxPolicy is the maximum size of a ConfigMap, as etcd does not store more.
 const maxPolicy = 1 << 20
 
-// ReadPolicy reads the file; without one every pod is of ClassAuto.
+// ReadPolicy reads the file. Without a file, every pod has ClassAuto.
 func ReadPolicy(h cosched.Host, file string) (*Policy, error) {
 	if file == "" {
 		return ParsePolicy(h, file, nil)
@@ -70,8 +70,8 @@ func ReadPolicy(h cosched.Host, file string) (*Policy, error) {
 	return ParsePolicy(h, file, text)
 }
 
-// ParsePolicy reads a policy in YAML or JSON. What is wrong on every machine is refused; a
-// home that only this machine lacks is not, as the file is for all of them.
+// ParsePolicy reads a policy in YAML or JSON. It refuses what is wrong on every machine. It does not
+// refuse a home that this machine lacks, because the same file is used on all machines.
 func ParsePolicy(h cosched.Host, file string, text []byte) (*Policy, error) {
 	p := &Policy{text: string(text)}
 	wrong := func(format string, args ...any) error {
@@ -88,7 +88,7 @@ func ParsePolicy(h cosched.Host, file string, text []byte) (*Policy, error) {
 	}
 	for name, c := range p.Classes {
 		if name == ClassAuto || name == ClassInherit || name == classAnnotated {
-			return nil, wrong("classes: %s is there by itself: give yours another name", name)
+			return nil, wrong("classes: %s is built in: give your class another name", name)
 		}
 		_, err := h.ParseHome(c.CPUsPreferred)
 		var problem *cosched.Problem

@@ -40,8 +40,8 @@ func TestPolicy(t *testing.T) {
 		"default: x":                                    `there is no class "x", only auto, inherit`,
 		"onError: panic":                                `"panic" is neither log nor fail`,
 		"on_error: fail":                                `unknown field "on_error"`,
-		"classes: {auto: {}}":                           "auto is there by itself",
-		"classes: {annotated: {}}":                      "annotated is there by itself",
+		"classes: {auto: {}}":                           "auto is built in",
+		"classes: {annotated: {}}":                      "annotated is built in",
 		"classes: {x: {cpusPreferred: somewhere}}":      `classes: x: cpusPreferred: home "somewhere" is not`,
 		"classes: {x: {cpusPreferred: 3-1}}":            `home "3-1" is not a CPU list`,
 		"classes: {x: {cpusPreferred: 0-}}":             `home "0-" is not a CPU list`,
@@ -64,7 +64,7 @@ func TestPolicy(t *testing.T) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
-	// What another machine can have.
+	// A home that another machine can have.
 	for _, home := range []string{"4000", "0-255:2/4", "20-N"} {
 		if _, err := ParsePolicy(h, "policy", []byte("classes: {x: {cpusPreferred: '"+home+"'}}")); err != nil {
 			t.Error(err)
@@ -128,7 +128,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// A policy is refused or can be asked for a class, whatever is in it.
+// Any policy is either refused, or can give the class of a pod.
 func FuzzPolicy(f *testing.F) {
 	h := coschedtest.Host(f)
 	f.Add([]byte(policyText), "shop", "app", "db")
@@ -151,7 +151,7 @@ func FuzzPolicy(f *testing.F) {
 	})
 }
 
-// What annotations ask for is valid, and what is said of them is bounded.
+// What annotations ask for is valid, and the number of messages about them is bounded.
 func FuzzAnnotations(f *testing.F) {
 	h := coschedtest.Host(f)
 	f.Add("cosched.io/cpus-preferred", "0-3", "weights.cosched.io/container.a", "1 2")

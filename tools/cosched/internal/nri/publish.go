@@ -18,18 +18,18 @@ import (
 	"cosched.io/cosched"
 )
 
-// serviceAccount is where Kubernetes puts what a pod may talk to the API server with.
+// serviceAccount is where Kubernetes puts the credentials of a pod for the API server.
 const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// Publisher writes a node's topology to the API server. For one object the client library
-// of Kubernetes would be most of the program.
+// Publisher writes a node's topology to the API server. It does not use the client library of
+// Kubernetes, which would be most of the program for a single object.
 type Publisher struct {
-	collection, url string // of all nodes, and of this one
-	token           string // the file, which is replaced before the token in it expires
+	collection, url string // URL of the objects of all nodes, and of this node's object
+	token           string // the token's file, which is replaced before the token expires
 	client          *http.Client
 }
 
-// NewPublisher makes one for a pod that runs on the node.
+// NewPublisher makes a Publisher for a plugin that runs in a pod on the node.
 func NewPublisher(node string, getenv func(string) string, account string) (*Publisher, error) {
 	host, port := getenv("KUBERNETES_SERVICE_HOST"), getenv("KUBERNETES_SERVICE_PORT")
 	if host == "" || port == "" {
@@ -49,14 +49,14 @@ func NewPublisher(node string, getenv func(string) string, account string) (*Pub
 		collection: collection, url: collection + "/" + url.PathEscape(node),
 		token: filepath.Join(account, "token"),
 		client: &http.Client{
-			Timeout:   10 * time.Second, // of which a minute, that is between two, has six
+			Timeout:   10 * time.Second, // a sixth of the time between two publications
 			Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, Proxy: nil},
 		},
 	}, nil
 }
 
-// Publish makes the object, or changes its zones. Somebody who changes it at the same time
-// makes the server refuse: the next time tries again.
+// Publish makes the object, or changes its zones. If another client changes it at the same time,
+// the server refuses, and the next call tries again.
 func (p *Publisher) Publish(ctx context.Context, t *NodeResourceTopology) error {
 	status, text, err := p.do(ctx, http.MethodGet, p.url, nil)
 	if err != nil {
@@ -89,7 +89,7 @@ func (p *Publisher) Publish(ctx context.Context, t *NodeResourceTopology) error 
 	return err
 }
 
-// maxAnswer is what etcd lets an object be at most.
+// maxAnswer bounds an answer. etcd does not store larger objects.
 const maxAnswer = 1 << 21
 
 func (p *Publisher) do(ctx context.Context, method, to string, body []byte) (status int, text []byte, err error) {
@@ -113,7 +113,7 @@ func (p *Publisher) do(ctx context.Context, method, to string, body []byte) (sta
 	return res.StatusCode, text, err
 }
 
-// answer says what the server has against a request.
+// answer gives an error for a request that the server has refused.
 func answer(method, to string, code int, text []byte) error {
 	var status struct {
 		Message string `json:"message"`

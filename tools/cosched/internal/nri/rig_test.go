@@ -20,7 +20,7 @@ import (
 	"cosched.io/cosched/internal/coschedtest"
 )
 
-// rig is a machine with a runtime, which is NRI's own, and a kernel, where it is written to.
+// rig is a machine with NRI's own runtime. It imitates the kernel as far as the plugin writes to it.
 type rig struct {
 	cosched.Host
 	*coschedtest.Log
@@ -34,8 +34,8 @@ type rig struct {
 	mu         sync.Mutex
 	pods       map[string]*api.PodSandbox
 	containers map[string]*api.Container
-	wrote      int      // homes
-	order      []string // of all that was written
+	wrote      int      // number of homes written
+	order      []string // all values, in the order in which they were written
 }
 
 func newRig(t *testing.T) *rig {
@@ -137,7 +137,7 @@ func (r *rig) synchronize(ctx context.Context, f adaptation.SyncCB) error {
 	return err
 }
 
-// startPlugin starts it, with a policy unless that is "".
+// startPlugin starts the plugin, with a policy unless that is "".
 func (r *rig) startPlugin(policy string) {
 	r.T.Helper()
 	o := Options{Socket: r.socket, Index: "90", Metrics: r.metrics}
@@ -158,7 +158,7 @@ func (r *rig) startPlugin(policy string) {
 	r.connected()
 }
 
-// connected waits until the runtime asks the plugin, and forgets what was logged before.
+// connected waits until the runtime calls the plugin, and drops what was logged before.
 func (r *rig) connected() {
 	r.T.Helper()
 	r.Logged(": connected to mock 1.0")
@@ -173,7 +173,7 @@ func (r *rig) stopPlugin() {
 	}
 }
 
-// policy writes the file as Kubernetes does: in a directory that a link names.
+// policy writes the file as Kubernetes does, in a directory that a link points to.
 func (r *rig) policy(text string) string {
 	r.T.Helper()
 	link := filepath.Join(r.dir, "policy", "..data")
@@ -189,7 +189,7 @@ func (r *rig) policy(text string) string {
 		r.T.Fatal(err)
 	}
 	file := filepath.Join(r.dir, "policy", "policy.yaml")
-	if err := os.Rename(link+"_tmp", link); err != nil { // at once
+	if err := os.Rename(link+"_tmp", link); err != nil { // atomically
 		r.T.Fatal(err)
 	}
 	if err := os.Symlink("..data/policy.yaml", file); err != nil && !os.IsExist(err) {
@@ -198,7 +198,7 @@ func (r *rig) policy(text string) string {
 	return file
 }
 
-// makeGroup is the kernel's part of mkdir.
+// makeGroup does the part of the kernel in mkdir.
 func (r *rig) makeGroup(path string) {
 	r.T.Helper()
 	at := r.Cgroup
@@ -223,8 +223,8 @@ func enable(dir string) {
 	}
 }
 
-// Existing is the kernel's part: the children of a cgroup that passes the controller on
-// have its files.
+// Existing does the part of the kernel: children of a cgroup for which the controller is enabled in
+// cgroup.subtree_control get its files.
 func (r *rig) Existing(name string, on bool) (cosched.Group, error) {
 	if _, err := os.Stat(name); err == nil && on {
 		at := r.Cgroup
@@ -246,7 +246,7 @@ func (r *rig) Existing(name string, on bool) (cosched.Group, error) {
 	return r.Host.Existing(name, on)
 }
 
-// SetHome is a kernel that has CPUs 0 to 11.
+// SetHome imitates a kernel with CPUs 0 to 11.
 func (r *rig) SetHome(g cosched.Group, home cosched.Home, _ bool) (string, error) {
 	if len(home.CPUs) > 0 && home.CPUs[len(home.CPUs)-1] > 11 {
 		return "", &cosched.Problem{Status: cosched.ExitData, Text: fmt.Sprintf("%q: names a CPU that this machine cannot have", home.Value), Err: syscall.ERANGE}
@@ -280,7 +280,7 @@ func (r *rig) SetWeights(g cosched.Group, w *cosched.Weights) error {
 	return os.WriteFile(g.Path(cosched.FileWeights), []byte(value+"\n"), 0o644)
 }
 
-// sandbox is a pod as the kubelet has it made: NAME of namespace shop.
+// sandbox is a pod NAME in the namespace shop, as the kubelet makes it.
 func (r *rig) sandbox(name string, annotations map[string]string) *api.PodSandbox {
 	r.T.Helper()
 	s := &api.PodSandbox{
@@ -295,7 +295,7 @@ func podCgroup(name string) string {
 	return "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2_" + name + ".slice"
 }
 
-// run has the runtime make a pod.
+// run lets the runtime make a pod.
 func (r *rig) run(s *api.PodSandbox) error {
 	r.T.Helper()
 	err := r.runtime.RunPodSandbox(r.T.Context(), &api.RunPodSandboxRequest{Pod: s})
@@ -307,7 +307,7 @@ func (r *rig) run(s *api.PodSandbox) error {
 	return err
 }
 
-// container has the runtime make and start one in a pod, which requests thousandths of a CPU.
+// container lets the runtime make and start a container in a pod. It requests thousandths of a CPU.
 func (r *rig) container(s *api.PodSandbox, name string, milli uint64) (*api.Container, error) {
 	r.T.Helper()
 	c := &api.Container{Id: s.Name + "-" + name, PodSandboxId: s.Id, Name: name, State: api.ContainerState_CONTAINER_RUNNING, Linux: &api.LinuxContainer{
@@ -350,7 +350,7 @@ func (r *rig) start(name string, annotations map[string]string, containers ...st
 	return s
 }
 
-// value is what a cgroup has: home; weights, or - without the controller's files.
+// value gives the values of a cgroup as "home; weights", or - without the controller's files.
 func (r *rig) value(cgroup string) string {
 	g := cosched.Group(filepath.Join(r.Cgroup, cgroup))
 	home, err := os.ReadFile(g.Path(cosched.FilePreferred))
@@ -361,7 +361,7 @@ func (r *rig) value(cgroup string) string {
 	return strings.TrimSpace(string(home)) + "; " + strings.TrimSpace(string(weights))
 }
 
-// is asserts what a cgroup has now.
+// is asserts that a cgroup has the given values now.
 func (r *rig) is(cgroup, want string) {
 	r.T.Helper()
 	if got := r.value(cgroup); got != want {
@@ -369,7 +369,7 @@ func (r *rig) is(cgroup, want string) {
 	}
 }
 
-// becomes waits for it.
+// becomes waits until a cgroup has the given values.
 func (r *rig) becomes(cgroup, want string) {
 	r.T.Helper()
 	r.Wait(fmt.Sprintf("%s: %s", cgroup, want), func() bool { return r.value(cgroup) == want })
@@ -385,5 +385,5 @@ func (r *rig) quiet() {
 	}
 }
 
-// log is the plugin's.
+// log is the Log of the plugin.
 func (r *rig) log(object, text string) { r.Add(object + ": " + text) }

@@ -19,10 +19,11 @@ import (
 	"cosched.io/cosched"
 )
 
-// pluginName is how the runtime, and the annotation required-plugins.noderesource.dev, call it.
+// pluginName is the name of the plugin for the runtime, and in the annotation
+// required-plugins.noderesource.dev.
 const pluginName = "cosched"
 
-// Options are what the plugin is started with.
+// Options are the options of the command.
 type Options struct {
 	Policy  string // a file, or ""
 	Socket  string
@@ -32,25 +33,27 @@ type Options struct {
 }
 
 const (
-	// The runtime is tried again at once when it was restarted, as pods may start then, and
-	// seldom where there is none.
+	// How long to wait before connecting to the runtime again: first for a short time, as pods may
+	// start as soon as the runtime is restarted, then longer and longer, as there may be no runtime.
 	retryFirst = 100 * time.Millisecond
 	retryLast  = 10 * time.Second
-	// checkEvery is how late a home by name follows CPUs that come online, and how long a
-	// value that somebody else wrote holds.
+	// checkEvery bounds how long it takes until a home that is given by name follows CPUs that come
+	// online, and how long a value that another program wrote stays.
 	checkEvery = time.Minute
-	// publishEvery is how old what schedulers know may be. It is what the other publisher of
-	// these objects has, node feature discovery, which takes our zones away each time.
+	// publishEvery bounds the age of the information that schedulers have. It is the interval of
+	// the other publisher of these objects, node feature discovery, which removes the zones of this
+	// plugin each time.
 	publishEvery = time.Minute
-	// The runtime complains of a plugin that is gone before its answer has left.
+	// lastWord is how long to wait before closing a connection after the last answer. The runtime
+	// reports an error if a plugin closes before its answer has been sent.
 	lastWord = 100 * time.Millisecond
 )
 
-// collectorPatience is how long one who collects metrics may take to ask and to read: as long
-// as Prometheus waits, unless told otherwise. A variable for tests.
+// collectorPatience is how long a client that collects metrics may take to send its request and to
+// read the answer. It is the default timeout of Prometheus. It is a variable for tests.
 var collectorPatience = 10 * time.Second
 
-// nriLog takes what NRI's own code has to say: problems only.
+// nriLog takes the messages of NRI's own code, but only warnings and errors.
 type nriLog struct{ log Log }
 
 func (nriLog) Debugf(context.Context, string, ...any) {}
@@ -69,7 +72,7 @@ func Serve(ctx context.Context, h cosched.Host, tree Tree, o Options, log Log) e
 		return err
 	}
 	if err := h.HasController(); err != nil {
-		// Ending would have it started again and again.
+		// If the plugin ended, it would be started again and again.
 		log("", err.Error()+": nothing to do")
 		<-ctx.Done()
 		return nil
@@ -107,18 +110,18 @@ func Serve(ctx context.Context, h cosched.Host, tree Tree, o Options, log Log) e
 type session struct {
 	*Plugin
 	runtime                  string
-	configured, synchronized context.Context // done when they are
+	configured, synchronized context.Context // done when the runtime has made these calls
 	configure, synchronize   func()
 }
 
-// Configure is called by the runtime first.
+// Configure is the runtime's first call.
 func (s *session) Configure(_ context.Context, _, runtime, version string) (api.EventMask, error) {
 	s.runtime = runtime + " " + version
 	s.configure()
-	return 0, nil // what there are methods for
+	return 0, nil // 0: all events for which there are methods
 }
 
-// Synchronize is called next.
+// Synchronize is the runtime's second call.
 func (s *session) Synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	defer s.synchronize()
 	s.log("", cosched.Printable(fmt.Sprintf("connected to %s with %d pods", s.runtime, len(pods))))
@@ -146,7 +149,7 @@ func (p *Plugin) newSession(o Options, name string) (*session, func(context.Cont
 	return s, func(ctx context.Context) error {
 		ended := make(chan error, 1)
 		go func() { ended <- stub.Run(ctx) }()
-		// A runtime that goes away before it has configured the plugin leaves the stub waiting.
+		// If the runtime ends before it has configured the plugin, the stub waits for ever.
 		select {
 		case err := <-ended:
 			return err
@@ -159,7 +162,7 @@ func (p *Plugin) newSession(o Options, name string) (*session, func(context.Cont
 	}, nil
 }
 
-// connect keeps a connection to the runtime.
+// connect keeps up a connection to the runtime, until the context ends.
 func (p *Plugin) connect(ctx context.Context, o Options) error {
 	wait, said := retryFirst, ""
 	for {
@@ -196,13 +199,13 @@ func (p *Plugin) connect(ctx context.Context, o Options) error {
 	}
 }
 
-// watch reads the policy again when it changes. Kubernetes changes a file of a ConfigMap by
-// a link in its directory, to another directory. Last is the text that holds.
+// watch reads the policy again when it changes. Kubernetes changes a file of a ConfigMap by pointing
+// a link in its directory to another directory. Last is the text of the policy in force.
 func (p *Plugin) watch(ctx context.Context, w *fsnotify.Watcher, file, last string) {
 	for {
 		text, err := os.ReadFile(file)
-		// If it cannot be read, it is between two names, and if it is empty, it is being written:
-		// there will be more to tell.
+		// If the file cannot be read, it is just being renamed, and if it is empty, it is being
+		// written. In both cases another event follows.
 		if err == nil && len(text) > 0 && string(text) != last {
 			last = string(text)
 			p.reload(file)
@@ -227,11 +230,11 @@ func (p *Plugin) reload(file string) {
 	policy, err := ReadPolicy(p.host, file)
 	if err != nil {
 		p.RejectPolicy()
-		p.log("", err.Error()+": the policy from before holds")
+		p.log("", err.Error()+": the previous policy stays in force")
 		return
 	}
 	p.SetPolicy(policy)
-	p.log("", file+": this policy holds now")
+	p.log("", file+": this policy is now in force")
 }
 
 func (p *Plugin) tick(ctx context.Context, publisher *Publisher, node string) {
@@ -265,7 +268,7 @@ func (p *Plugin) tick(ctx context.Context, publisher *Publisher, node string) {
 	}
 }
 
-// listen answers those who collect metrics.
+// listen serves the metrics.
 func (p *Plugin) listen(at string) (stop func(), err error) {
 	network, address := "tcp", at
 	if path, ok := strings.CutPrefix(at, "unix:"); ok {
@@ -286,8 +289,8 @@ func (p *Plugin) listen(at string) (stop func(), err error) {
 	return func() { _ = s.Close() }, nil
 }
 
-// removeStale removes the socket of a plugin that was killed. What else has this name, and
-// a socket that somebody serves, is left for net.Listen to refuse.
+// removeStale removes the socket of a plugin that was killed. If the name belongs to anything else,
+// or to a socket that a program serves, it is kept, and net.Listen fails.
 func removeStale(path string) {
 	if st, err := os.Lstat(path); err != nil || st.Mode().Type() != os.ModeSocket {
 		return
@@ -300,7 +303,7 @@ func removeStale(path string) {
 	}
 }
 
-// Look asks the runtime once what runs, and changes nothing.
+// Look asks the runtime once which pods run. It changes nothing.
 func Look(ctx context.Context, h cosched.Host, o Options) (*Plugin, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*api.DefaultPluginRegistrationTimeout)
 	defer cancel()
@@ -322,7 +325,7 @@ func Look(ctx context.Context, h cosched.Host, o Options) (*Plugin, error) {
 	return nil, fail(cosched.ExitUnavailable, err, "%s: %v: start containerd or CRI-O, with NRI enabled, and be root; or give --idle", o.Socket, err)
 }
 
-// nothing is a tree that is not written to.
+// nothing is a Tree that cannot be written to.
 type nothing struct{}
 
 func (nothing) Existing(string, bool) (cosched.Group, error) { return "", os.ErrNotExist }

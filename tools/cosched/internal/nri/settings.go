@@ -1,13 +1,14 @@
-// Package nri gives the pods and containers of Kubernetes homes, by a plugin for the Node
-// Resource Interface of containerd and CRI-O.
+// Package nri gives the pods and containers of Kubernetes homes, with a plugin for the Node
+// Resource Interface (NRI) of containerd and CRI-O.
 //
-// Values are written to the files of cgroups rather than handed to the runtime, which
-// could write them too (linux.resources.unified). A runtime that cannot enable the
-// controller, as crun, or a kernel that refuses a value, would fail the container; and the
-// containers of a pod are one cluster only by the pod's cgroup, which is not the
-// runtime's. NRI tells of a pod before its first container is made, and of a container
-// when its cgroup is there and its program not yet started: what is written then holds
-// from the first thread on.
+// The plugin writes values to the files of cgroups itself. It does not pass them to the
+// runtime, although the runtime could write them too (linux.resources.unified): a runtime
+// that cannot enable the controller, such as crun, or a kernel that refuses a value, would
+// make the container fail. Also, only the pod's cgroup makes the containers of a pod one
+// cluster, and that cgroup does not belong to the runtime. NRI calls the plugin for a pod
+// before its first container is made, and for a container when its cgroup exists but its
+// program is not started yet. So the values that are written then are in force from the
+// first thread on.
 package nri
 
 import (
@@ -21,8 +22,8 @@ import (
 	"cosched.io/cosched"
 )
 
-// Domain is what annotations begin or end with: cosched.io/KEY for a pod and, as NRI's own
-// plugins have it, KEY.cosched.io/container.NAME for one of its containers.
+// Domain is part of the name of each annotation: cosched.io/KEY for a pod and, as in NRI's own
+// plugins, KEY.cosched.io/container.NAME for one of its containers.
 const Domain = "cosched.io"
 
 // Keys of annotations.
@@ -32,27 +33,27 @@ const (
 	KeyCluster = "cluster"
 )
 
-// classAnnotated is shown as the class of pods and containers whose annotations choose.
+// classAnnotated is shown as the class of pods and containers whose annotations decide.
 const classAnnotated = "annotated"
 
-// asked is what annotations ask for; what is nil is not asked for.
+// asked is what annotations ask for. A value that is nil is not asked for.
 type asked struct {
 	home    *cosched.Home
 	weights *cosched.Weights
-	inherit bool // the weights, asked for by a value that says so
+	inherit bool // an annotation asks for inherited weights
 	cluster string
 
 	containers map[string]*asked
 }
 
-// maxValue is far more than a CPU list of a machine with every other CPU of thousands, and
-// what the kernel takes in one write.
+// maxValue is what the kernel accepts in one write. It is enough for a CPU list of every other of
+// 1,800 CPUs.
 const maxValue = 4095
 
-// maxSaid bounds what is said of one pod: its annotations can be as long as etcd allows.
+// maxSaid bounds the messages about one pod, whose annotations can be as long as etcd allows.
 const maxSaid = 10
 
-// annotations reads those of a pod. One that makes no sense is refused, and asks for nothing.
+// annotations parses the annotations of a pod. An invalid annotation is refused and ignored.
 func annotations(parse func(string) (cosched.Home, error), all map[string]string) (a asked, refused []string) {
 	a.containers = map[string]*asked{}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -79,7 +80,7 @@ func annotations(parse func(string) (cosched.Home, error), all map[string]string
 			continue
 		}
 		if len(refused) == maxSaid {
-			return a, append(refused, "more annotations are refused")
+			return a, append(refused, "more annotations were refused")
 		}
 		refused = append(refused, fmt.Sprintf("annotation %.253s: %v", name, err))
 	}
@@ -107,7 +108,7 @@ func (a *asked) assign(parse func(string) (cosched.Home, error), key, value stri
 		a.weights, a.inherit = w, w == nil
 	case KeyCluster:
 		if !clusterName.MatchString(value) {
-			return fmt.Errorf("%q is no name of a cluster, such as shop: at most 63 of a-z, 0-9, . and -", value)
+			return fmt.Errorf("%q is not the name of a cluster, such as shop: give at most 63 of a-z, 0-9, . and -", value)
 		}
 		a.cluster = value
 	default:
@@ -128,7 +129,7 @@ func parseWeights(value string) (*cosched.Weights, error) {
 	return &w, nil
 }
 
-// wish is what a cgroup is to have: nothing of what is nil, so that it inherits it.
+// wish is the values that a cgroup is to have. A value that is nil is inherited.
 type wish struct {
 	home    *cosched.Home
 	weights *cosched.Weights

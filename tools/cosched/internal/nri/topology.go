@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// The object that tells schedulers of a node, of k8stopologyawareschedwg's
-// noderesourcetopology-api; only what is used here.
+// The object that describes a node to schedulers. It is defined in the noderesourcetopology-api of
+// k8stopologyawareschedwg; only what is used here is declared.
 const (
 	topologyGroup   = "topology.node.k8s.io"
 	topologyVersion = "v1alpha2"
@@ -19,36 +19,36 @@ type NodeResourceTopology struct {
 	APIVersion string   `json:"apiVersion"`
 	Kind       string   `json:"kind"`
 	Metadata   Metadata `json:"metadata"`
-	// Policies is required, and deprecated.
+	// Policies is required, although it is deprecated.
 	Policies []string `json:"topologyPolicies"`
 	Zones    []Zone   `json:"zones"`
 }
 
-// Metadata is the object's: its name is the node's.
+// Metadata is the metadata of the object, whose name is the node's name.
 type Metadata struct {
 	Name string `json:"name"`
 }
 
-// ZoneLLC is the type of the zones. Kubernetes's own scheduler plugin looks at zones of
-// the type Node only.
+// ZoneLLC is the type of the zones. Kubernetes's own scheduler plugin only looks at zones of the
+// type Node.
 const ZoneLLC = "LLC"
 
 // Zone is an LLC domain.
 type Zone struct {
 	Name       string      `json:"name"`
 	Type       string      `json:"type"`
-	Parent     string      `json:"parent,omitempty"` // as the NUMA node's zone is called by others
+	Parent     string      `json:"parent,omitempty"` // the name that other publishers give to the zone of the NUMA node
 	Attributes []Attribute `json:"attributes,omitempty"`
 	Resources  []Resource  `json:"resources,omitempty"`
 }
 
-// Attribute says what a zone is.
+// Attribute describes a zone.
 type Attribute struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-// Resource is what a zone has, in quantities as Kubernetes writes them.
+// Resource is a resource of a zone, in quantities as Kubernetes writes them.
 type Resource struct {
 	Name        string `json:"name"`
 	Capacity    string `json:"capacity"`
@@ -60,7 +60,7 @@ type Resource struct {
 // cpu, as no more of it is available to a pod than the node has of that.
 const HomeCPU = Domain + "/home-cpu"
 
-// Topology gives the node's LLC domains, and what is free of each to be a home.
+// Topology gives the node's LLC domains, and how many CPUs of each are free to be a home.
 func (p *Plugin) Topology(node string) (*NodeResourceTopology, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,7 +87,7 @@ func (p *Plugin) Topology(node string) (*NodeResourceTopology, error) {
 	return t, nil
 }
 
-// quantity writes thousandths as Kubernetes does.
+// quantity formats thousandths as Kubernetes does.
 func quantity(milli int) string {
 	if milli%1000 == 0 {
 		return strconv.Itoa(milli / 1000)
@@ -95,8 +95,8 @@ func quantity(milli int) string {
 	return strconv.Itoa(milli) + "m"
 }
 
-// merge puts the zones into an object that is there, of which others may have made the
-// rest. It reports whether that changes it.
+// merge puts the zones into an existing object, whose other parts may come from other publishers. It
+// reports whether that changes the object.
 func (t *NodeResourceTopology) merge(object map[string]any) (changed bool, err error) {
 	text, err := json.Marshal(t.Zones)
 	if err != nil {

@@ -12,15 +12,15 @@ import (
 	"cosched.io/cosched/internal/sample"
 )
 
-// Ramps of shares, from next to nothing to all; digits are tenths, for terminals that show
-// no more than ASCII.
+// Ramps of characters for shares, from almost nothing to everything. The digits are tenths, for
+// terminals that can only show ASCII.
 var (
 	blocks = []rune("▁▂▃▄▅▆▇█")
 	digits = []rune("123456789")
 )
 
-// canvas draws on a screen. What a cell shows is told by its character first: colours, where
-// the terminal has any and NO_COLOR is not set, only make it easier to find.
+// canvas draws on a screen. The character of a cell carries the information. Colours, if the
+// terminal has them and NO_COLOR is not set, only make it easier to find.
 type canvas struct {
 	tcell.Screen
 	width, height int
@@ -47,7 +47,7 @@ var (
 	far     = plain.Foreground(color.Red)
 )
 
-// text draws a line from x on, clipped, and gives the column behind it.
+// text draws a text in a line from x on, clipped to the width, and gives the column after it.
 func (c canvas) text(x, y int, style tcell.Style, format string, args ...any) int {
 	s := cosched.Printable(fmt.Sprintf(format, args...))
 	for s != "" && x < c.width {
@@ -60,14 +60,15 @@ func (c canvas) text(x, y int, style tcell.Style, format string, args ...any) in
 	return x
 }
 
-// fill draws a line in one style over the whole width.
+// fill draws a text in a line, and gives the whole width of the line one style.
 func (c canvas) fill(y int, style tcell.Style, format string, args ...any) {
 	for x := c.text(0, y, style, format, args...); x < c.width; x++ {
 		c.Put(x, y, " ", style)
 	}
 }
 
-// fit shortens or pads a text to a width. Of a name the end says more.
+// fit shortens or pads a text to a width. It keeps the end of the text, as the end of a name says
+// more than its beginning.
 func fit(s string, width int) string {
 	n := utf8.RuneCountInString(s)
 	switch {
@@ -80,8 +81,8 @@ func fit(s string, width int) string {
 	return "~" + string(r[n-width+1:])
 }
 
-// share is a cell of a heat map: how much of a domain or a CPU is used. A home that is not
-// used is an underscore, what is neither a dot.
+// share draws a cell of a heat map: how much of a domain or a CPU is used. An underscore is home that
+// is not used. A dot is neither used nor home.
 func (c canvas) share(x, y, width int, used float64, home bool) {
 	r, style := '.', faint
 	switch {
@@ -101,16 +102,17 @@ func (c canvas) share(x, y, width int, used float64, home bool) {
 	if !c.colours {
 		style = plain.Underline(home).Bold(!home && r != '.')
 	}
-	// A column that is wide has a gap to the next.
+	// A wide column has a gap before the next one.
 	for i := range max(1, width-1) {
 		c.Put(x+i, y, string(r), style)
 	}
 }
 
-// little is the share that is shown as none: what decays after a thread has left.
+// little is the share up to which a cell is shown as not used: load that still decays after a thread
+// has left.
 const little = 0.005
 
-// step is the character of a share that is more than none.
+// step gives the character of a share that is more than little.
 func (c canvas) step(share float64) rune {
 	level := int(share*float64(len(c.ramp)) + 0.5)
 	return c.ramp[max(1, min(level, len(c.ramp)))-1]
@@ -138,7 +140,7 @@ func (v *view) draw(s tcell.Screen) {
 	v.drawFoot(c)
 }
 
-// drawHead draws what is shown, and what all clusters together did.
+// drawHead draws the title line, and the figures of all clusters together.
 func (v *view) drawHead(c canvas) {
 	state := ""
 	if v.paused {
@@ -150,7 +152,7 @@ func (v *view) drawHead(c canvas) {
 	}
 	c.fill(0, bar, " %s  %s  %s%s", v.src.Title(), when, v.src.Position(), state)
 	if v.now.Seconds == 0 {
-		c.text(0, 1, plain, "%d clusters; rates follow with the next sample", len(v.now.Clusters))
+		c.text(0, 1, plain, "%d clusters; rates are shown with the next sample", len(v.now.Clusters))
 		return
 	}
 	t := &v.now.Total
@@ -159,15 +161,15 @@ func (v *view) drawHead(c canvas) {
 		short(t.Wakeups), short(t.Spilled), short(t.Overflowed), short(t.Returned+t.Swapped), short(t.Pushed+t.Pulled))
 }
 
-// Where the list begins; the line above it has how idle each domain is, and that above the
-// names of the columns.
+// firstRow is the line where the list begins. The line above it shows how idle each domain is, and
+// the line above that the names of the columns.
 const firstRow = 5
 
-// columns are those left of the heat map, behind the name.
+// columns are the columns between the name and the heat map.
 var columns = []struct {
 	name  string
 	width int
-	order string // of sample.Orders; marked when sorted by
+	order string // name in sample.Orders; the column is marked if it is sorted by that
 	value func(*sample.Use) string
 }{
 	{"HOME", 9, "", func(u *sample.Use) string { return u.Home.String() }},
@@ -178,7 +180,7 @@ var columns = []struct {
 	{"RET", 5, "returned", func(u *sample.Use) string { return short(u.Returned + u.Swapped) }},
 }
 
-// short gives a number in at most four columns.
+// short formats a number in at most four columns.
 func short(n float64) string {
 	switch {
 	case n < 0.05:
@@ -200,7 +202,7 @@ func (c canvas) layout(domains int) (name, heat, cell, fit int) {
 		left += col.width + 1
 	}
 	name = 14
-	// What remains, the heat map has first, up to 4 columns for each domain; then the name.
+	// The heat map gets the remaining width first, up to 4 columns for each domain; then the name.
 	room := max(0, c.width-left-name-1)
 	cell = 1
 	if domains > 0 {
@@ -237,7 +239,7 @@ func (v *view) drawList(c canvas, list []*sample.Use) {
 	}
 	for i := v.left; i < min(domains, v.left+room); i++ {
 		label := fmt.Sprint(i)
-		if len(label) > max(1, cell-1) { // the last digits
+		if len(label) > max(1, cell-1) { // keep the last digits
 			label = label[len(label)-max(1, cell-1):]
 		}
 		c.text(heat+(i-v.left)*cell, 3, bar, "%s", label)
@@ -267,7 +269,7 @@ func (v *view) drawList(c canvas, list []*sample.Use) {
 			style = bar
 		}
 		c.text(0, y, style, "%s%s ", sign(u.State), fit(cosched.Printable(u.Name), name-1))
-		// Not where the name ends, whose characters may be wide.
+		// Not the column after the name, as the name may have wide characters.
 		x := name + 1
 		if u.State == sample.StateRemoved {
 			c.text(x, y, style, "removed")
@@ -330,7 +332,7 @@ func (v *view) drawDetail(c canvas, list []*sample.Use) {
 			u = list[i]
 		}
 	}
-	if u == nil { // the filter is not for it, or the recording begins later
+	if u == nil { // the filter hides it, or the recording begins later
 		for i := range v.now.Clusters {
 			if v.now.Clusters[i].Path == v.selected && v.now.Clusters[i].State != sample.StateRemoved {
 				u = &v.now.Clusters[i]
@@ -338,7 +340,7 @@ func (v *view) drawDetail(c canvas, list []*sample.Use) {
 		}
 	}
 	if u == nil {
-		c.text(0, 4, strong, "%s is not there now: Esc goes back", v.selected)
+		c.text(0, 4, strong, "%s does not exist now: Esc goes back", v.selected)
 		return
 	}
 	v.load(u)
@@ -368,7 +370,7 @@ func (v *view) drawDetail(c canvas, list []*sample.Use) {
 			c.fill(y, bar, "%3s %-12s %4s %7s %7s %5s  %s", "LLC", "CPUS", "HOME", "RUNNING", "WAITING", "IDLE", "BY CPU")
 		},
 	}
-	const by = 45 // the column of the CPUs
+	const by = 45 // the column where the CPUs begin
 	load, home := map[int]float64{}, map[int]bool{}
 	for _, cpu := range u.Home {
 		home[cpu] = true
@@ -406,7 +408,7 @@ func (v *view) drawDetail(c canvas, list []*sample.Use) {
 	}
 }
 
-// waiting is how many threads waited: runnable ones that did not run.
+// waiting is how many threads waited, that is, were runnable but did not run.
 func waiting(l sample.LLCLoad) float64 {
 	return max(0, float64(l.Runnable)-float64(l.Util)) / 1024
 }
@@ -450,13 +452,13 @@ func (v *view) keys() string {
 func (v *view) drawHelp(c canvas) {
 	ramp := string(c.ramp)
 	help := []string{
-		"up down pgup pgdn j k  select a cluster      Enter  it by CPU, Esc back",
-		"left right             more LLC domains      / TEXT  filter, Esc all again",
-		"s S  sort by the next or previous column     r  the other way",
+		"up down pgup pgdn j k  select a cluster      Enter  show by CPU, Esc back",
+		"left right             more LLC domains      / TEXT  filter, Esc clears it",
+		"s S  sort by the next or previous column     r  reverse the order",
 		"space  pause           + -  faster, slower   q  quit",
 	}
 	if v.src.Kept() {
-		help = append(help, ", .  one back, one on    < >  a minute's worth    g G  begin, end")
+		help = append(help, ", .  one step back, on   < >  60 steps back, on   g G  beginning, end")
 	}
 	help = append(help,
 		"",
@@ -465,10 +467,10 @@ func (v *view) drawHelp(c canvas) {
 		"RET    strays moved home or swapped, a second",
 		"",
 		"On the right, LLC domains: the share of its CPUs that the cluster runs on,",
-		"  "+ramp+"  up to all of them; _ home that is not used; . neither.",
-		"  At home green, outside yellow, from half of the CPUs on red; without",
-		"  colours home is underlined, outside is bold. Above: how idle each is.",
-		"+ a cluster that is new   - one that was removed",
+		"  "+ramp+"  up to all of them; _ home, not used; . not home, not used.",
+		"  Green: at home; yellow: outside; red: outside, half of the CPUs or more.",
+		"  Without colours, home is underlined, outside is bold. Above: idle share.",
+		"+ a cluster that is new   - a cluster that was removed",
 	)
 	for i, line := range help {
 		if y := 4 + i; y < c.height-1 {

@@ -13,44 +13,45 @@ import (
 	"cosched.io/cosched/internal/sample"
 )
 
-// Source is where the intervals that are shown come from.
+// Source provides the intervals that are shown.
 type Source interface {
 	// Title says in a few words what is shown.
 	Title() string
-	// Position says where in it the view is, if it is not always the end.
+	// Position says where in the source the view is or, for a live source, how often it reads.
 	Position() string
-	// Step gives the interval n further on, or back; a source that is not kept takes the
-	// next for any n. At either end it gives nil, and the view stays.
+	// Step gives the interval that is n steps further on, or back if n is negative. A source
+	// that is not kept gives the next interval for any n. At either end Step gives nil, and the
+	// view does not change.
 	Step(n int) (*sample.Interval, error)
-	// Load fills in the load of a cluster of the last interval, where Step left it out.
+	// Load fills in the load of a cluster in the last interval, if Step has left it out.
 	Load(u *sample.Use) error
-	// Wait is how long until the next step; 0 if there is none.
+	// Wait is the time until the next step; 0 if there is no next step.
 	Wait() time.Duration
-	// Pace makes it faster or slower, or leaves it as it is.
+	// Pace makes the source faster or slower, within its limits.
 	Pace(faster bool)
-	// Kept reports that the view can go back.
+	// Kept reports whether the view can go back.
 	Kept() bool
 }
 
-// Options are how the view begins.
+// Options are the settings that the view begins with.
 type Options struct {
 	Filter  string
-	Order   int // of sample.Orders
+	Order   int // index in sample.Orders
 	Reverse bool
 	Count   int // end after this many intervals, if not 0
 }
 
 // Run shows a source until the user ends it.
 func Run(src Source, o Options) error {
-	// Names of cgroups may have any character; none is to reach the terminal as a command.
+	// Names of cgroups may have any character. None of them may reach the terminal as a command.
 	s, err := tcell.NewScreen(tcell.OptSanitizeContent(true))
 	if err == nil {
 		err = s.Init()
 	}
 	if err != nil {
-		return &cosched.Problem{Status: cosched.ExitUnavailable, Text: fmt.Sprintf("the terminal cannot show this: %v: --plain prints tables", err), Err: err}
+		return &cosched.Problem{Status: cosched.ExitUnavailable, Text: fmt.Sprintf("the terminal cannot show this view: %v: --plain prints tables", err), Err: err}
 	}
-	// However it ends, the terminal is as it was, and what follows is printed below it.
+	// However the view ends, this restores the terminal, and later output is printed below it.
 	defer s.Fini()
 	ctx, stop := interrupts()
 	defer stop()
@@ -117,7 +118,7 @@ func loop(ctx context.Context, s tcell.Screen, src Source, o Options) error {
 	}
 }
 
-// wait sets the timer for the next step; at the end of a recording there is none.
+// wait sets the timer for the next step. At the end of a recording there is no next step.
 func (v *view) wait(timer *time.Timer) {
 	v.retime = false
 	if d := v.src.Wait(); d > 0 {
@@ -127,7 +128,7 @@ func (v *view) wait(timer *time.Timer) {
 	}
 }
 
-// suspend stops the process as Ctrl-Z does elsewhere, with the terminal as it was.
+// suspend restores the terminal and stops the process, as Ctrl-Z does in other programs.
 func suspend(s tcell.Screen) error {
 	if err := s.Suspend(); err != nil {
 		return err

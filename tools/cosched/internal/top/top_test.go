@@ -15,15 +15,15 @@ import (
 	"cosched.io/cosched/internal/sample"
 )
 
-// tape is a source: intervals that are there.
+// tape is a source that has all its intervals from the start.
 type tape struct {
 	all  []*sample.Interval
 	at   int
 	pace int
 	kept bool
-	err  error // at the end
+	err  error // returned at the end
 
-	load    map[string]sample.Use // of clusters that have none in the interval
+	load    map[string]sample.Use // load of clusters that have no load in the interval
 	loaded  []string
 	loadErr error
 }
@@ -66,7 +66,7 @@ func use(name string, cpu float64) sample.Use {
 	}
 }
 
-// interval is one of 4 LLC domains with 4 CPUs each.
+// interval is an interval of a machine with 4 LLC domains of 4 CPUs each.
 func interval(uses ...sample.Use) *sample.Interval {
 	v := &sample.Interval{Time: time.Unix(1e9, 0), Seconds: 1, IdleCPUs: 5.5, Total: use("", 3), Clusters: uses}
 	for i := range 4 {
@@ -78,7 +78,7 @@ func interval(uses ...sample.Use) *sample.Interval {
 
 func several() *sample.Interval { return interval(use("a", 1), use("shop", 4), use("shop/till", 2)) }
 
-// screen is one that nobody sees.
+// screen is a screen without a real terminal.
 func screen(t *testing.T, width, height int) tcell.Screen {
 	t.Helper()
 	t.Setenv("LC_ALL", "C.UTF-8")
@@ -125,7 +125,7 @@ func press(t *testing.T, v *view, keys ...any) {
 	}
 }
 
-// The load of what is seen is asked for, once for each interval, and of nothing else.
+// The load is read only for clusters that are visible, once for each interval.
 func TestLoadOnDemand(t *testing.T) {
 	src := &tape{load: map[string]sample.Use{}}
 	take := func(v *view) {
@@ -214,8 +214,8 @@ func TestList(t *testing.T) {
 	}
 }
 
-// No character is of the view's own making where the terminal has no UTF-8, and no colour
-// where it has none.
+// The view itself uses no characters beyond ASCII if the terminal has no UTF-8, and no colours if it
+// has none.
 func TestPlainTerminals(t *testing.T) {
 	t.Setenv("NO_COLOR", "1")
 	s := screen(t, 80, 24)
@@ -255,7 +255,7 @@ func TestPlainTerminals(t *testing.T) {
 	}
 }
 
-// A name cannot tell the terminal anything, and a wide one moves no column.
+// A name cannot send commands to the terminal, and a wide name does not move any column.
 func TestNames(t *testing.T) {
 	s := screen(t, 80, 24)
 	v := newView(&tape{}, Options{})
@@ -301,7 +301,7 @@ func TestCursor(t *testing.T) {
 			t.Errorf("%v: on %q, want %s", tc.key, got, tc.want)
 		}
 	}
-	// It stays on its cluster, and near it when that is gone.
+	// The cursor stays on its cluster, and near its place when the cluster is gone.
 	press(t, v, tcell.KeyDown, tcell.KeyDown)
 	uses = uses[1:]
 	v.take(interval(uses...))
@@ -340,7 +340,7 @@ func TestDetail(t *testing.T) {
 			t.Errorf("line %d is\n%q, want\n%q", y, lines[y], want)
 		}
 	}
-	// It stays while others are sorted before it, and when it is removed.
+	// The view stays on the cluster while others are sorted before it, and when it is removed.
 	now := interval(use("a", 9), use("shop", 1))
 	now.Clusters[1].State = sample.StateRemoved
 	v.take(now)
@@ -369,7 +369,7 @@ func TestDetail(t *testing.T) {
 	}
 }
 
-// What was removed is shown for a while, what is new is marked.
+// A removed cluster is shown for a while, a new one is marked.
 func TestRemoved(t *testing.T) {
 	s := screen(t, 80, 24)
 	v := newView(&tape{}, Options{})
@@ -388,7 +388,7 @@ func TestRemoved(t *testing.T) {
 	}
 }
 
-// Every screen, at every size, fits: nothing is drawn outside, nothing panics.
+// Every screen fits at every size: nothing is drawn outside, and nothing panics.
 func TestSizes(t *testing.T) {
 	for _, size := range [][2]int{{1, 1}, {19, 3}, {20, 4}, {40, 8}, {80, 24}, {81, 25}, {300, 100}} {
 		s := screen(t, size[0], size[1])
@@ -403,7 +403,7 @@ func TestSizes(t *testing.T) {
 			}
 		}
 	}
-	// All of the help fits where it has to.
+	// The whole help fits on a screen of 80 x 24.
 	s := screen(t, 80, 24)
 	v := newView(&tape{kept: true}, Options{})
 	press(t, v, "?")
@@ -435,7 +435,7 @@ func TestTime(t *testing.T) {
 	if src.pace != 1 {
 		t.Errorf("pace %d", src.pace)
 	}
-	// What is not kept has no way back.
+	// A source that is not kept cannot go back.
 	src.kept = false
 	press(t, v, "G", ".", "<")
 	if src.at != 0 {
@@ -443,7 +443,7 @@ func TestTime(t *testing.T) {
 	}
 }
 
-// The loop shows what comes, does what keys ask for, and ends.
+// The loop shows the intervals, handles keys, and ends.
 func TestLoop(t *testing.T) {
 	for _, end := range []struct {
 		name string

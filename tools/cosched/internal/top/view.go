@@ -17,10 +17,10 @@ func interrupts() (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 }
 
-// lingers is for how many intervals a cluster that was removed is shown.
+// lingers is the number of intervals for which a removed cluster is still shown.
 const lingers = 5
 
-// view is what is shown, and how.
+// view is the state of what is shown.
 type view struct {
 	src Source
 	now *sample.Interval
@@ -29,27 +29,27 @@ type view struct {
 	order   int
 	reverse bool
 	paused  bool
-	editing bool // the filter is typed
+	editing bool // the user is typing the filter
 	help    bool
-	detail  bool // one cluster by CPU
+	detail  bool // show one cluster by CPU
 
-	selected string // path of the cluster that the cursor stays on, once it was moved
-	cursor   int    // where it is in the list
-	top      int    // first line of the list, or of the cluster by CPU
+	selected string // path of the cluster that the cursor stays on, once the cursor was moved
+	cursor   int    // index of the cursor in the list
+	top      int    // first line shown of the list, or of the cluster by CPU
 	left     int    // first LLC domain of the heat map
-	page     int    // lines of the list that fit, as last drawn
+	page     int    // lines of the list that fit, when it was last drawn
 
-	failed error // what could not be read while drawing
+	failed error // an error of reading while drawing
 
 	gone   map[string]*ghost
 	shown  int  // intervals that had rates
 	retime bool // the time until the next step changed
 }
 
-// ghost is a cluster that was removed, as it was.
+// ghost is a removed cluster, with its last figures.
 type ghost struct {
 	sample.Use
-	left int
+	left int // for how many more intervals it is shown
 }
 
 func newView(src Source, o Options) *view {
@@ -75,14 +75,14 @@ func (v *view) take(now *sample.Interval) {
 	}
 }
 
-// load has the load of a cluster that is drawn.
+// load reads the load of a cluster that is drawn.
 func (v *view) load(u *sample.Use) {
 	if err := v.src.Load(u); err != nil && v.failed == nil {
 		v.failed = err
 	}
 }
 
-// step goes on or back.
+// step goes n intervals on, or back if n is negative.
 func (v *view) step(n int) error {
 	now, err := v.src.Step(n)
 	if err == nil && now != nil {
@@ -94,7 +94,7 @@ func (v *view) step(n int) error {
 	return err
 }
 
-// list is the clusters that are shown, in order, those removed lately at the end.
+// list gives the clusters that are shown, in order, with those removed recently at the end.
 func (v *view) list() []*sample.Use {
 	list := v.now.Select(v.filter, v.order, v.reverse)
 	list = slices.DeleteFunc(list, func(u *sample.Use) bool { return u.State == sample.StateRemoved })
@@ -105,7 +105,7 @@ func (v *view) list() []*sample.Use {
 	return append(list, ghosts.Select(v.filter, v.order, v.reverse)...)
 }
 
-// place puts the cursor on the selected cluster, or where it was if that is gone.
+// place puts the cursor on the selected cluster, or leaves it where it was if that cluster is gone.
 func (v *view) place(list []*sample.Use) {
 	for i, u := range list {
 		if u.Path == v.selected {
@@ -133,7 +133,7 @@ func (v *view) move(by int) {
 	}
 }
 
-// key does what a key asks for, and reports that it ends the view.
+// key handles a key, and reports whether it ends the view.
 func (v *view) key(ev *tcell.EventKey) (done bool, err error) {
 	if ev.Key() == tcell.KeyCtrlC {
 		return true, nil
@@ -181,7 +181,7 @@ func (v *view) key(ev *tcell.EventKey) (done bool, err error) {
 	return false, nil
 }
 
-// seek is how many intervals < and > go: a minute at the usual pace.
+// seek is how many intervals < and > go: a minute at the default pace.
 const seek = 60
 
 func (v *view) letter(s string) (done bool, err error) {
@@ -224,7 +224,7 @@ func (v *view) letter(s string) (done bool, err error) {
 	return false, nil
 }
 
-// edit takes a key of the filter, which is in force as it is typed.
+// edit handles a key while the filter is typed. The filter takes effect at once.
 func (v *view) edit(ev *tcell.EventKey) {
 	switch ev.Key() {
 	case tcell.KeyEnter:

@@ -9,8 +9,8 @@ import (
 
 // Lookup finds the files of a unit in systemd's unit path (the property UnitPath of its
 // manager), in the order in which they apply: the unit file, then the drop-ins. It does
-// not know the aliases of a unit. What systemd itself says of a loaded unit
-// (FragmentPath, DropInPaths) goes before it.
+// not know the aliases of a unit. What systemd itself says about a loaded unit
+// (FragmentPath, DropInPaths) takes precedence over it.
 func Lookup(path []string, unit string) (files []string) {
 	fragments := []string{unit}
 	if t := template(unit); t != "" {
@@ -33,7 +33,7 @@ func Lookup(path []string, unit string) (files []string) {
 			dirs = append(dirs, filepath.Join(dir, name+".d"))
 		}
 	}
-	// Those of all units of a type come last.
+	// The drop-ins for all units of a type come last.
 	for _, dir := range path {
 		dirs = append(dirs, filepath.Join(dir, strings.TrimPrefix(filepath.Ext(unit), ".")+".d"))
 	}
@@ -57,7 +57,7 @@ func Lookup(path []string, unit string) (files []string) {
 	return files
 }
 
-// dropInNames lists the names whose drop-ins a unit has, the most specific first: for
+// dropInNames lists the names whose drop-ins apply to a unit, the most specific first: for
 // a-b@i.service these are a-b@i.service, a-b@.service, a-@i.service, a-@.service and
 // a-.service.
 func dropInNames(unit string) []string {
@@ -82,7 +82,7 @@ func dropInNames(unit string) []string {
 	}
 }
 
-// template is the name of an instance's template, foo@.service for foo@1.service.
+// template gives the name of an instance's template, foo@.service for foo@1.service.
 func template(unit string) string {
 	prefix, _, ok := strings.Cut(unit, "@")
 	if !ok {

@@ -1,8 +1,8 @@
-// Package unitfile reads and edits systemd's unit files and drop-ins, with the line
-// that each setting is in, and finds those of a unit.
+// Package unitfile reads and edits systemd's unit files and drop-ins, gives the line
+// that each setting is in, and finds the files of a unit.
 //
-// The rules are those of systemd's config_parse(), as systemd 252 was seen to apply
-// them: what it reads must not be read otherwise here.
+// The rules are those of systemd's config_parse(), as observed with systemd 252: a
+// file must not be read differently here than by systemd.
 package unitfile
 
 import (
@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// MaxLine is the length from which systemd gives up on a file (LONG_LINE_MAX).
+// MaxLine is the length of a line from which on systemd stops reading a file (LONG_LINE_MAX).
 const MaxLine = 1 << 20
 
 const (
@@ -24,37 +24,37 @@ const (
 // Assignment is KEY=VALUE in a section. An empty value resets what came before.
 type Assignment struct {
 	Key, Value string
-	Line       int // the first of it
+	Line       int // the first line of the assignment
 
-	start, end int // where it is in the text
+	start, end int // where the assignment is in the text
 }
 
-// Issue is a line that systemd ignores, or gives up at.
+// Issue is a line that systemd ignores, or at which it stops reading.
 type Issue struct {
 	Line int
 	Text string
 }
 
-// File is one section of a unit file, of which there can be several parts.
+// File is one section of a unit file. The section can consist of several parts.
 type File struct {
 	Assignments []Assignment
-	Issues      []Issue // in the section, and what ends the reading anywhere
-	// Stopped is the line at which systemd stops reading the file; 0 if it reads all.
+	Issues      []Issue // issues in the section, and any that makes systemd stop reading the file
+	// Stopped is the line at which systemd stops reading the file; 0 if it reads the whole file.
 	Stopped int
 
 	tail int  // the end of the last line of the section; 0 if there is none
-	open bool // the last line asks to be continued
+	open bool // the last line ends in a backslash, so that the next line would continue it
 }
 
-// Parse reads a section of a file. What is wrong in other sections is not its business,
-// unless systemd stops reading there.
+// Parse reads a section of a file. Issues in other sections are not reported, unless systemd stops
+// reading there.
 func Parse(text []byte, section string) *File {
 	f := &File{}
 	var (
 		in         bool
 		joined     string // lines that end in a backslash
 		continued  bool
-		start      int // of the assignment, which may be of several lines
+		start      int // of the assignment, which may span several lines
 		first      int
 		bomAllowed = true
 	)
@@ -69,7 +69,7 @@ func Parse(text []byte, section string) *File {
 				f.tail = next
 			}
 			at = next
-			continue // between continued lines too
+			continue // also between continued lines
 		}
 		l := raw
 		if bomAllowed && strings.HasPrefix(l, bom) {
@@ -96,7 +96,7 @@ func Parse(text []byte, section string) *File {
 		continued = false
 		in = f.line(l, section, in, first, start, at)
 	}
-	// The last lines were comments.
+	// The last line that was not a comment ends in a backslash.
 	if continued && f.Stopped == 0 {
 		f.open = true
 		f.line(joined, section, in, first, start, len(text))
@@ -104,8 +104,8 @@ func Parse(text []byte, section string) *File {
 	return f
 }
 
-// line takes a line of which comments, byte order mark and continuation are gone. It
-// reports whether the section goes on behind it.
+// line handles a line from which comments, byte order mark and continuation have been removed. It
+// reports whether the text after the line is in the section.
 func (f *File) line(l, section string, in bool, number, start, end int) bool {
 	l = strings.Trim(l, whitespace)
 	switch {
@@ -114,7 +114,7 @@ func (f *File) line(l, section string, in bool, number, start, end int) bool {
 		f.stop(number, "not UTF-8")
 	case l[0] == '[':
 		if l[len(l)-1] != ']' {
-			f.stop(number, fmt.Sprintf("%q is no section header", l))
+			f.stop(number, fmt.Sprintf("%q is not a section header", l))
 			return in
 		}
 		name := l[1 : len(l)-1]
@@ -147,9 +147,9 @@ func (f *File) stop(number int, why string) {
 	f.Issues = append(f.Issues, Issue{number, why + ": systemd reads no further"})
 }
 
-// readLine gives the line that begins at an offset, and the offset of the next. Newline,
-// carriage return and NUL end a line, and any order of them, each at most once; what
-// follows a NUL is the next line.
+// readLine gives the line that begins at an offset, and the offset of the next line. A line ends
+// with a newline, a carriage return or a NUL, or with several of these in any order, each at most
+// once. The byte after a NUL always begins the next line.
 func readLine(text []byte, at int) (string, int) {
 	n := bytes.IndexAny(text[at:], "\n\r\x00")
 	if n < 0 {
@@ -168,9 +168,9 @@ func readLine(text []byte, at int) (string, int) {
 	return string(text[at:end]), next
 }
 
-// Set gives a key of a section a value and leaves the rest as it is: in place of the last
-// assignment, or at the end of the section. An empty value resets what files before this
-// one said.
+// Set sets a key of a section to a value, in place of the last assignment to the key or at the end
+// of the section, and leaves the rest of the text as it is. Earlier assignments to the key are
+// removed. An empty value resets what files before this one have set.
 func Set(text []byte, section, key, value string) ([]byte, error) {
 	f := Parse(text, section)
 	if f.Stopped > 0 {
@@ -193,7 +193,7 @@ func Set(text []byte, section, key, value string) ([]byte, error) {
 			assignment = "\n" + assignment
 		}
 	}
-	// Behind the last of the old ones, which is gone.
+	// The new assignment goes where the last of the removed ones was.
 	out = append(out, text[done:at]...)
 	if n := len(out); n > 0 && out[n-1] != '\n' && string(out) != bom {
 		out = append(out, '\n')

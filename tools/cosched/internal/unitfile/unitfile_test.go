@@ -22,7 +22,7 @@ func show(f *File) string {
 	return b.String()
 }
 
-// Each was tried with systemd-analyze verify of systemd 252, in a section that it knows.
+// Each case was tried with systemd-analyze verify of systemd 252, in a section that systemd knows.
 func TestParse(t *testing.T) {
 	for _, tc := range []struct{ name, text, want string }{
 		{"nothing", "", ""},
@@ -42,7 +42,7 @@ func TestParse(t *testing.T) {
 		{"byte order mark, once", bom + "[X-Cosched]\n" + bom + "A=1\n", "2 \uFEFFA=1|"},
 		{"line ends", "[X-Cosched]\rA=1\r\nB=2\x00C=3\n\rD=4\r\r\n", "2 A=1|3 B=2|4 C=3|5 D=4|"},
 		{"lines without meaning", "[X-Cosched]\nA\n=1\nB=1\n", `4 B=1|! 2 no = in "A", ignored|! 3 nothing before the = in "=1", ignored|`},
-		{"a header that is none", "[X-Cosched]\nA=1\n[Service]x\n[X-Cosched]\nA=2\n", `2 A=1|! 3 "[Service]x" is no section header: systemd reads no further|`},
+		{"a header that is none", "[X-Cosched]\nA=1\n[Service]x\n[X-Cosched]\nA=2\n", `2 A=1|! 3 "[Service]x" is not a section header: systemd reads no further|`},
 		{"a bad header", "[X-Cosched]\nA=1\n[\"a]\nA=2\n", `2 A=1|! 3 bad characters in the section header "[\"a]": systemd reads no further|`},
 		{"not UTF-8", "[X-Cosched]\nA=1\n[Service]\nB=\xff\n[X-Cosched]\nA=2\n", "2 A=1|! 4 not UTF-8: systemd reads no further|"},
 		{"too long", "[X-Cosched]\nA=1\n#" + strings.Repeat("x", MaxLine) + "\nA=2", "2 A=1|! 3 the line is too long: systemd reads no further|"},
@@ -68,12 +68,12 @@ func TestSet(t *testing.T) {
 			t.Errorf("%s: %v\n got %q\nwant %q", tc.name, err, got, tc.want)
 		}
 	}
-	if _, err := Set([]byte("[X-Cosched]\n[Service\nA=1\n"), section, "A", "new"); err == nil || !strings.Contains(err.Error(), `line 2: "[Service" is no section header`) {
+	if _, err := Set([]byte("[X-Cosched]\n[Service\nA=1\n"), section, "A", "new"); err == nil || !strings.Contains(err.Error(), `line 2: "[Service" is not a section header`) {
 		t.Errorf("in a file that systemd does not read: %v", err)
 	}
 }
 
-// FuzzParse checks that no text upsets the parser and that Set changes one key only.
+// FuzzParse checks that no text makes the parser fail, and that Set changes only one key.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		"[Unit]\nDescription=x\n\n[X-Cosched]\nCPUsPreferred=llc:0\nWeights=4 1000\n",
@@ -116,7 +116,7 @@ func FuzzParse(f *testing.F) {
 }
 
 func TestDropInNames(t *testing.T) {
-	// As systemd 252 was seen to read them.
+	// The expected results are those of systemd 252.
 	for unit, want := range map[string]string{
 		"a.service":           "a.service",
 		"foo-bar-baz.service": "foo-bar-baz.service foo-bar-.service foo-.service",
