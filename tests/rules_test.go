@@ -97,6 +97,7 @@ func TestRules(t *testing.T) {
 	const (
 		neighbours = "rule1_neighbours_first"         // needs a home of two LLC domains, and one outside
 		cores      = "rule1_idle_core_before_sibling" // needs SMT
+		coresFar   = "rule1_brief_to_idle_core"       // likewise
 		own        = "rule3_woken_by_own"             // needs three CPUs in an LLC domain
 		ownOut     = "rule4_woken_by_own"             // likewise
 		cookies    = "rule8_core_cookies"             // needs SMT
@@ -106,10 +107,10 @@ func TestRules(t *testing.T) {
 		bursts     = "rule3_overrun_bursts"           // needs a machine of eight CPUs at most
 	)
 	for preset, maySkip := range map[string][]string{
-		"paper":    {neighbours, cores, own, ownOut, cookies, isolated, inHome, noSwap},
-		"demo":     {cores, cookies, isolated, inHome, noSwap, bursts},
+		"paper":    {neighbours, cores, coresFar, own, ownOut, cookies, isolated, inHome, noSwap},
+		"demo":     {cores, coresFar, cookies, isolated, inHome, noSwap, bursts},
 		"smt8":     {neighbours, isolated, inHome, noSwap},
-		"cfs-talk": {cores, cookies, isolated, inHome, noSwap, bursts},
+		"cfs-talk": {cores, coresFar, cookies, isolated, inHome, noSwap, bursts},
 	} {
 		forSeeds(t, preset, func(t *testing.T, seed uint64) {
 			placement(t, "rules", seed, vm.Config{Topology: topology(t, preset)}, maySkip...)
