@@ -100,7 +100,7 @@ func (c *Clusters) makePart(name string, threads int) (cosched.Group, error) {
 		c.note("this kernel does not choose homes itself, and there is one LLC domain only: the clusters inherit their home")
 		return g, nil
 	}
-	c.note("this kernel does not choose homes itself: each cluster gets the LLC domain with the fewest threads of the others")
+	c.note("this kernel does not choose homes itself: each cluster gets the LLC domain with the fewest threads of the others for its number of CPUs")
 	best := 0
 	for i := range m.LLCs {
 		// Domains can have different numbers of CPUs, so compare threads per CPU.
