@@ -46,8 +46,7 @@ type Systemd struct {
 }
 
 // config lets everybody do everything on a bus in a directory.
-const config = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN" "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
-<busconfig>
+const config = `<busconfig>
   <type>session</type>
   <listen>unix:dir=%s</listen>
   <auth>EXTERNAL</auth>
