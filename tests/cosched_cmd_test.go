@@ -149,6 +149,9 @@ func TestCommand(t *testing.T) {
 		{sh: "ulimit -Sn 300; cosched run --home 0 sh -c 'ulimit -Sn'", out: "300"},
 		{sh: "echo 'echo $1' >/tmp/script; cosched run --home 0 /tmp/script", status: 126, err: "cosched run: /tmp/script: cannot be executed: permission denied"},
 		{sh: "chmod +x /tmp/script; cosched run --home 0 /tmp/script word", out: "word"},
+		// It goes back from what was made for a command that cannot be executed.
+		{sh: "echo '#!/no/such' >/tmp/bad; chmod 755 /tmp/bad; cosched run --cluster new/one --home 0 /tmp/bad; s=$?; ls -d cosched/new 2>/dev/null; exit $s", status: 126, err: "cosched run: /tmp/bad: cannot be executed: no such file or directory"},
+		{sh: "cosched run --vm --cluster new/vm --home 0 /tmp/bad; s=$?; ls -d cosched/new 2>/dev/null; exit $s", status: 126, err: "cosched run: /tmp/bad: cannot be executed: no such file or directory"},
 		{sh: "cosched run --home 0 nosuch", status: 127, err: "cosched run: nosuch: no such command in PATH"},
 		{sh: "cosched run true", status: 125, err: "cosched run: neither a home nor a cluster[^\n]*"},
 		{sh: "cosched run --home llc:2 true", status: 125, err: `cosched run: home "llc:2": this machine has no llc 2, only 0-1[^\n]*`},

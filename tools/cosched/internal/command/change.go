@@ -335,14 +335,10 @@ The exit status is the command's; 127 if it is not found, 126 if it cannot be ex
 			if err = first(); err == nil {
 				err = then()
 			}
-			if err != nil {
-				return h.Undo(made, err)
+			if err == nil {
+				err = execute(path, args, env)
 			}
-			err = execute(path, args, env)
-			if len(made) > 0 && from != "" {
-				_ = h.MoveProcess(from, os.Getpid()) // if this fails, Undo says what is left
-			}
-			return h.Undo(made, err)
+			return goBack(h, from, made, err)
 		}),
 	}
 	// The arguments after COMMAND belong to COMMAND.
@@ -353,6 +349,15 @@ The exit status is the command's; 127 if it is not found, 126 if it cannot be ex
 	vm.flags(h, cmd)
 	cmd.Flags().BoolVar(&soft, "soften", false, "turn the CPU affinity that the command sets into a preference")
 	return cmd
+}
+
+// goBack undoes what was made for a command that could not be run. This process may be in there: it
+// first returns to the cgroup that it came from, if that is known.
+func goBack(h cosched.Host, from cosched.Group, made []cosched.Group, err error) error {
+	if len(made) > 0 && from != "" {
+		_ = h.MoveProcess(from, os.Getpid()) // if this fails, Undo says what is left
+	}
+	return h.Undo(made, err)
 }
 
 func runGroup(h cosched.Host, name string) (g cosched.Group, made []cosched.Group, err error) {

@@ -104,6 +104,7 @@ func makeMachine(h cosched.Host, cluster cosched.Group, io bool) (vm *qemu.VM, m
 // runMachine replaces this process with QEMU. Another process puts QEMU's threads where they
 // belong, so that QEMU's parent, terminal and exit status are the same as without cosched.
 func runMachine(h cosched.Host, cmd *cobra.Command, m machine, name, path string, args []string) error {
+	from, _ := h.CgroupOf(os.Getpid())
 	g, made, err := runGroup(h, name)
 	if err != nil {
 		return err
@@ -112,10 +113,10 @@ func runMachine(h cosched.Host, cmd *cobra.Command, m machine, name, path string
 	if err != nil {
 		return h.Undo(made, err)
 	}
-	if args, err = m.begin(h, cmd, vm, g, parts, name == "", path, args); err != nil {
-		return h.Undo(append(made, parts...), err)
+	if args, err = m.begin(h, cmd, vm, g, parts, name == "", path, args); err == nil {
+		err = execute(path, args, os.Environ())
 	}
-	return execute(path, args, os.Environ())
+	return goBack(h, from, append(made, parts...), err)
 }
 
 // begin gives the parts their settings, starts the process beside QEMU, and moves this process
