@@ -215,7 +215,10 @@ static void running_ones_near_memory(const char *top)
 	int i, node;
 
 	need_balancing();
-	/* The kernel knows where all nodes are, as for any but the first one. */
+	/*
+	 * With an automatic home there already, the next look is not the first one at this
+	 * machine, which asks where the memory of each cluster is, whether it is new or not.
+	 */
 	cs_mkdir(before, top, "before");
 	cs_write(before, CS_PREF, "auto");
 	cs_sleep_ms(300);
@@ -251,9 +254,12 @@ static void balancing_off(const char *top)
 	cs_mkdir(cg, top, "a");
 	cs_write(cg, CS_PREF, "auto");
 	before = home_of(cg);
-	/* In its first looks it may move for others, who leave: not always elsewhere. */
+	/*
+	 * In the first looks the home may move away from what other tasks do, and go to the very
+	 * node where the memory is. If it does, try again.
+	 */
 	for (tries = 0;; tries++) {
-		/* Not where a new home is, among equals. */
+		/* A new home is on the first of equal nodes: not there. */
 		memory = node_of(&before) == 3 ? 2 : 3;
 		start(cg, memory, pid);
 		cs_sleep_ms(500);

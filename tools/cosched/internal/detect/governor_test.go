@@ -36,7 +36,7 @@ func TestGovernor(t *testing.T) {
 		least, most    float64 // bounds of the share
 		watched, never float64 // bounds of the part of the time that is watched
 	}{
-		// A million calls a second at 12 us, on 16 CPUs; and half of what they would take.
+		// A million calls a second, of which each takes 12 us to watch, by 16 busy CPUs.
 		{"dear", func(time.Duration) (float64, float64) { return 12, 16 }, 0.035, 0.051, 0.05, 0.07},
 		{"cheap", func(time.Duration) (float64, float64) { return 0.01, 2 }, 0.004, 0.006, 0.9, 1},
 		{"begins to work", func(at time.Duration) (float64, float64) {

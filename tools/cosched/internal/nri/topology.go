@@ -56,8 +56,8 @@ type Resource struct {
 	Available   string `json:"available"`
 }
 
-// HomeCPU is the resource: CPUs that are, or can be, some pod's home. It is not called
-// cpu, as no more of it is available to a pod than the node has of that.
+// HomeCPU is a domain's resource: CPUs that may be the home of pods. It has a name of its
+// own as a pod that requests cpu takes that from the node, wherever its home is.
 const HomeCPU = Domain + "/home-cpu"
 
 // Topology gives the node's LLC domains, and how many CPUs of each are free to be a home.
