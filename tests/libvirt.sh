@@ -23,7 +23,7 @@ define() { # NAME ATTRIBUTES
 	cat >/tmp/domain.xml <<END
 <domain type='qemu'>
   <name>$1</name>
-  <metadata><cosched:vm xmlns:cosched="https://cosched.io/xmlns/libvirt/1" $2/></metadata>
+  <metadata><cosched:vm xmlns:cosched="urn:cosched:libvirt:1" $2/></metadata>
   <memory unit='MiB'>16</memory>
   <vcpu current='1'>2</vcpu>
   <iothreads>1</iothreads>

@@ -10,11 +10,12 @@ import (
 
 	"cosched.io/cosched"
 	"cosched.io/cosched/internal/coschedtest"
+	"cosched.io/cosched/internal/libvirt"
 )
 
 // The domain starts unless its XML says fail="yes". Nothing is done before it has started.
 func TestLibvirtHook(t *testing.T) {
-	const element = `<domain><metadata><c:vm xmlns:c="https://cosched.io/xmlns/libvirt/1" home="4-5" weights="1:2" `
+	const element = `<domain><metadata><c:vm xmlns:c="` + libvirt.Namespace + `" home="4-5" weights="1:2" `
 	for _, tc := range []struct {
 		name, operation, xml string
 		status               int

@@ -2,12 +2,13 @@ package command
 
 import (
 	"fmt"
-	"html"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	svgo "github.com/ajstarks/svgo"
 )
 
 // colour matches an escape sequence that sets a colour.
@@ -65,6 +66,11 @@ func (l *look) set(codes string) {
 	}
 }
 
+// attribute is an attribute of an SVG element, as package svgo takes them.
+func attribute(name string, value any) string {
+	return fmt.Sprintf("%s=%q", name, fmt.Sprint(value))
+}
+
 // svg draws a screen that tmux captured, with its escape sequences. Each piece of text has a fixed
 // place and length, so that it does not depend on the font.
 func svg(text string) string {
@@ -75,9 +81,10 @@ func svg(text string) string {
 	for _, line := range lines {
 		columns = max(columns, utf8.RuneCountInString(sgr.ReplaceAllString(line, "")))
 	}
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="13">`+"\n",
-		columns*width+16, len(lines)*height+16)
-	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" rx="6" fill="%s"/>`+"\n", background)
+	w, h := columns*width+16, len(lines)*height+16
+	canvas := svgo.New(&b)
+	canvas.Start(w, h, attribute("font-family", "DejaVu Sans Mono, Menlo, Consolas, monospace"), attribute("font-size", 13))
+	canvas.Rect(0, 0, w, h, attribute("rx", 6), attribute("fill", background))
 	var l look
 	for y, line := range lines {
 		x := 0
@@ -98,22 +105,21 @@ func svg(text string) string {
 			}
 			left, top := 8+x*width, 8+y*height
 			if bg != "" {
-				fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="%d" fill="%s"/>`, left, top, n*width, height, bg)
+				canvas.Rect(left, top, n*width, height, attribute("fill", bg))
 			}
 			if strings.TrimSpace(s) != "" {
-				more := ""
+				style := []string{attribute("textLength", n*width), attribute("fill", fg), attribute("xml:space", "preserve")}
 				if l.bold {
-					more += ` font-weight="bold"`
+					style = append(style, attribute("font-weight", "bold"))
 				}
 				if l.dim {
-					more += ` opacity="0.6"`
+					style = append(style, attribute("opacity", 0.6))
 				}
 				if l.underline {
-					more += ` text-decoration="underline"`
+					style = append(style, attribute("text-decoration", "underline"))
 				}
-				fmt.Fprintf(&b, `<text x="%d" y="%d" textLength="%d" fill="%s" xml:space="preserve"%s>%s</text>`, left, top+13, n*width, fg, more, html.EscapeString(s))
+				canvas.Text(left, top+13, s, style...)
 			}
-			b.WriteByte('\n')
 			x += n
 		}
 		for line != "" {
@@ -129,17 +135,17 @@ func svg(text string) string {
 			line = line[at[1]:]
 		}
 	}
-	b.WriteString("</svg>\n")
+	canvas.End()
 	return b.String()
 }
 
 func TestSVG(t *testing.T) {
 	got := svg("a\x1b[1;32mb<\x1b[0m\x1b[7mc\x1b[0m\n\x1b[38;5;3md\x1b[39m \n")
 	for _, want := range []string{
-		`<text x="8" y="21" textLength="8" fill="#d0d0d0" xml:space="preserve">a</text>`,
-		`<text x="16" y="21" textLength="16" fill="#7fc46a" xml:space="preserve" font-weight="bold">b&lt;</text>`,
-		`<rect x="32" y="8" width="8" height="17" fill="#d0d0d0"/><text x="32" y="21" textLength="8" fill="#101418"`,
-		`<text x="8" y="38" textLength="8" fill="#e0b85a" xml:space="preserve">d</text>`, `width="48" height="50"`,
+		`<text x="8" y="21" textLength="8" fill="#d0d0d0" xml:space="preserve" >a</text>`,
+		`<text x="16" y="21" textLength="16" fill="#7fc46a" xml:space="preserve" font-weight="bold" >b&lt;</text>`,
+		`<rect x="32" y="8" width="8" height="17" fill="#d0d0d0" />` + "\n" + `<text x="32" y="21" textLength="8" fill="#101418"`,
+		`<text x="8" y="38" textLength="8" fill="#e0b85a" xml:space="preserve" >d</text>`, `<svg width="48" height="50"`,
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %s in\n%s", want, got)

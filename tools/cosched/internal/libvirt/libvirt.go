@@ -16,8 +16,9 @@ import (
 	"cosched.io/cosched"
 )
 
-// Namespace is the XML namespace of the element in a domain's metadata.
-const Namespace = "https://cosched.io/xmlns/libvirt/1"
+// Namespace is the XML namespace of the element in a domain's metadata. It is a name to compare, and
+// locates nothing.
+const Namespace = "urn:cosched:libvirt:1"
 
 // maxXML bounds a domain's XML. The XML of a domain with hundreds of devices has some 100
 // KiB.
@@ -37,7 +38,7 @@ type domain struct {
 	Metadata struct {
 		Wishes []struct {
 			Attributes []xml.Attr `xml:",any,attr"`
-		} `xml:"https://cosched.io/xmlns/libvirt/1 vm"`
+		} `xml:"urn:cosched:libvirt:1 vm"`
 	} `xml:"metadata"`
 }
 

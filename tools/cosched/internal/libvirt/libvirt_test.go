@@ -21,7 +21,7 @@ func recorded(t testing.TB) string {
 	return string(text)
 }
 
-const ours = `xmlns:cosched="https://cosched.io/xmlns/libvirt/1"`
+const ours = `xmlns:cosched="` + Namespace + `"`
 
 func TestParse(t *testing.T) {
 	h := coschedtest.Host(t)
@@ -40,7 +40,7 @@ func TestParse(t *testing.T) {
 		{"nothing", "<domain><name>x</name></domain>", "", true, false},
 		{"somebody else's", in(`<vm xmlns="urn:x" home="llc:9"/>`), "", true, false},
 		{"elsewhere", "<domain><devices><cosched:vm " + ours + ` home="llc:9"/></devices></domain>`, "", true, false},
-		{"as default namespace", in(`<vm xmlns="https://cosched.io/xmlns/libvirt/1" home="auto" fail="yes"/>`), "", false, true},
+		{"as default namespace", in(`<vm xmlns="` + Namespace + `" home="auto" fail="yes"/>`), "", false, true},
 		{"no such domain", in("<cosched:vm " + ours + ` fail="yes" home="llc:9"/>`), `home="llc:9": home "llc:9": this machine has no llc 9`, false, true},
 		{"fails although it comes later", in("<cosched:vm " + ours + ` home="x" fail="yes"/>`), `home="x": `, false, true},
 		{"weights", in("<cosched:vm " + ours + ` weights="0:1"/>`), "two integers from 1 to 10000", false, false},
