@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"cosched.io/cosched/internal/kbuild"
@@ -97,6 +98,10 @@ func staticcheck(ctx context.Context, o kbuild.Options) error {
 	return errors.Join(errs...)
 }
 
+// tableAsText is a rule of a table in the output of rst2pseudoxml, where tables have none. docutils
+// takes a table without an empty line before it for a part of the paragraph, and does not complain.
+var tableAsText = regexp.MustCompile(`(?m)^ *={3,}( +={3,})+$`)
+
 // docutils finds what readers of Documentation/ would see as an error, such as a malformed
 // table.
 func docutils(ctx context.Context, o kbuild.Options) error {
@@ -106,7 +111,10 @@ func docutils(ctx context.Context, o kbuild.Options) error {
 			return err
 		}
 		// Use Debian's docutils, whichever Python comes first on the PATH.
-		_, err = run(ctx, o.Root, "/usr/bin/rst2pseudoxml", "--report=2", "--halt=2", path, os.DevNull)
+		out, err := run(ctx, o.Root, "/usr/bin/rst2pseudoxml", "--report=2", "--halt=2", path)
+		if err == nil && tableAsText.MatchString(out) {
+			err = fmt.Errorf("%s: a table is shown as text, with its rules (write an empty line before it)", path)
+		}
 		errs = append(errs, err)
 		return nil
 	})
