@@ -103,9 +103,10 @@ func staticcheck(ctx context.Context, o kbuild.Options) error {
 var tableAsText = regexp.MustCompile(`(?m)^ *={3,}( +={3,})+$`)
 
 // docutils finds what readers of Documentation/ would see as an error, such as a malformed
-// table.
+// table or a link to nowhere.
 func docutils(ctx context.Context, o kbuild.Options) error {
 	var errs []error
+	pages := make(map[string]string)
 	err := filepath.WalkDir(filepath.Join(o.Root, "Documentation"), func(path string, e fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".rst" {
 			return err
@@ -116,12 +117,46 @@ func docutils(ctx context.Context, o kbuild.Options) error {
 			err = fmt.Errorf("%s: a table is shown as text, with its rules (write an empty line before it)", path)
 		}
 		errs = append(errs, err)
+		pages[path] = out
 		return nil
 	})
-	if err == nil && len(errs) == 0 {
+	if err == nil && len(pages) == 0 {
 		err = errors.New("no .rst files in Documentation/")
 	}
-	return errors.Join(append(errs, err)...)
+	return errors.Join(append(errs, err, checkLinks(pages))...)
+}
+
+var (
+	linkTo = regexp.MustCompile(`(?:refuri|uri)="([^":#]*)(?:#([^"]*))?"`)
+	linkID = regexp.MustCompile(`<(?:document|section)[^>]* ids="([^"]*)"`)
+)
+
+// checkLinks finds links and images whose file or section does not exist. The pages are the output
+// of rst2pseudoxml by the paths of the sources.
+func checkLinks(pages map[string]string) error {
+	sections := make(map[string]bool)
+	for path, out := range pages {
+		for _, m := range linkID.FindAllStringSubmatch(out, -1) {
+			for _, id := range strings.Fields(m[1]) {
+				sections[path+"#"+id] = true
+			}
+		}
+	}
+	var errs []error
+	for path, out := range pages {
+		for _, m := range linkTo.FindAllStringSubmatch(out, -1) {
+			to := path
+			if m[1] != "" {
+				to = filepath.Join(filepath.Dir(path), m[1])
+			}
+			if _, err := os.Stat(to); err != nil {
+				errs = append(errs, fmt.Errorf("%s: a link to %s, which does not exist", path, m[1]))
+			} else if _, rst := pages[to]; rst && m[2] != "" && !sections[to+"#"+m[2]] {
+				errs = append(errs, fmt.Errorf("%s: a link to #%s, a section that %s does not have", path, m[2], to))
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func shellcheck(ctx context.Context, o kbuild.Options) error {
