@@ -63,13 +63,6 @@ func (v *View) Tick() {
 	}
 }
 
-// Line prints a line that is not erased later.
-func (v *View) Line(format string, args ...any) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.print(fmt.Sprintf(format, args...))
-}
-
 func (v *View) print(lines ...string) {
 	v.erase()
 	for _, l := range lines {
