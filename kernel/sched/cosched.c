@@ -104,6 +104,8 @@
  *   that CPU has to be in a cheaper domain, or nobody may have used it for four looks, or for more
  *   by the ratio of the weights. The balancer would move the task too, but later: it waits for
  *   utilisation, which takes 100 ms to grow, and longer still after a while with nothing to do.
+ *   So the task also goes to a CPU of its own home, if that is below another LLC and nobody has
+ *   used it for four looks.
  *
  * - Running tasks can only be moved by the stopper threads. So the task itself asks for the move,
  *   in a task work when it next returns to user mode.
@@ -2956,21 +2958,46 @@ static bool cosched_long_crowded(struct task_struct *p, int cpu)
 }
 
 /*
+ * A CPU of @span, which is home, that is below another LLC than @src and that nobody has used for a
+ * while. Within an LLC, the balancer is quick. Between LLCs it compares groups of CPUs, and looks
+ * less and less often if that does not help: after 16 tasks, 15 of them idle-class, had been bound
+ * to one of four LLCs, 12 of them waited on one CPU for 100 ms while CPUs of their home idled.
+ */
+static int cosched_way_within(struct task_struct *p, const struct cpumask *span, int src)
+{
+	/* Start at different CPUs: several tasks look at the same time. */
+	int first = cpumask_nth(p->pid % cpumask_weight(span), span);
+	struct cosched_scan s = COSCHED_SCAN_INIT;
+
+	s.looks = COSCHED_LOOKS_UNUSED;
+	cosched_scan(p, span, cosched_llc_span(src), first, &s);
+	return s.idle;
+}
+
+/*
  * Where should @p, which runs on @src, go if others wait there and, as @lasting says, not only for
- * a moment? Out of home or, if it is a stray, elsewhere outside. -1: it stays.
+ * a moment? To another LLC domain of home; out of home if no CPU of home is idle; or, if it is a
+ * stray, elsewhere outside. -1: it stays.
  */
 static int cosched_way_out(struct task_struct *p, struct cosched_cluster *cl,
 			   struct cosched_home *home, int src, bool lasting)
 {
+	const struct cpumask *span = cosched_home_span(cl, home);
 	enum cosched_place_reason reason;
+	bool idle;
 
-	if (!cosched_crowded(cpu_rq(src), p) || cosched_home_idle(p, home))
+	if (!cosched_crowded(cpu_rq(src), p))
+		return -1;
+	idle = cosched_home_idle(p, home);
+	if (idle && (!cpumask_test_cpu(src, span) || cpumask_subset(span, cosched_llc_span(src))))
 		return -1;
 	p->cosched_look = jiffies;
 	p->cosched_look_cpu = src;
 	p->cosched_look_util = 0;
 	if (!lasting)
 		return -1;
+	if (idle)
+		return cosched_way_within(p, span, src);
 	return cosched_leave_home(p, cl, home, src, cpumask_test_cpu(src, home_mask(home)) ?
 				  COSCHED_CROWDED : COSCHED_CROWDED_STRAY, 0, &reason);
 }
@@ -3155,7 +3182,7 @@ static void cosched_move_work(struct callback_head *work)
 {
 	struct cosched_cluster *cl, *peer_cl = NULL;
 	struct task_struct *p = current, *peer = NULL;
-	bool crowded, pushed = false, mutual = false;
+	bool crowded, pushed = false, out = false, mutual = false;
 	struct cosched_home *home;
 	int src, dst = -1;
 
@@ -3178,6 +3205,7 @@ static void cosched_move_work(struct callback_head *work)
 	if (home->nr && dst < 0) {
 		dst = cosched_way_out(p, cl, home, src, crowded);
 		pushed = true;
+		out = dst >= 0 && !cpumask_test_cpu(dst, home_mask(home));
 	}
 	if (peer) {
 		get_task_struct(peer);
@@ -3198,7 +3226,8 @@ static void cosched_move_work(struct callback_head *work)
 		cosched_cluster_put(peer_cl);
 	} else if (dst >= 0 && !migrate_task_to(p, dst)) {
 		if (pushed) {
-			atomic64_inc(&cl->events[COSCHED_TASK_PUSHED]);
+			if (out)
+				atomic64_inc(&cl->events[COSCHED_TASK_PUSHED]);
 			trace_cosched_push(p, src, dst);
 		} else {
 			atomic64_inc(&cl->events[COSCHED_STRAY_RETURNED]);

@@ -1761,6 +1761,42 @@ static void rule7_crowded_task_leaves(const char *top)
 }
 
 /*
+ * Two threads for each CPU of one LLC domain, and a home that has another one, too, which idles.
+ * Half of them go there within a few looks.
+ */
+static void rule7_crowded_task_crosses_home(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = ru_or(&topo->llc[0], &topo->llc[1]);
+	int n = 2 * CPU_COUNT(&topo->llc[0]), traced = 0, i;
+	struct ru_trace trace;
+	struct ru_mark mark;
+	struct ru_gang *g;
+	double used;
+
+	ru_prefer(top, &home);
+	g = ru_gang(&(struct ru_gang_opts){ .n = n, .cg = top, .start = topo->llc[0] });
+	/* The balancer may be first. */
+	for (i = 0; i < 5 && !traced; i++) {
+		ru_allow(g, &topo->llc[0]);
+		cs_sleep_ms(SETTLE_MS);
+		ru_trace_start();
+		ru_allow(g, &home);
+		cs_sleep_ms(50);
+		ru_trace_stop(&trace);
+		traced = ru_count_to(&trace, g, "cosched_push", NULL, &topo->llc[1]);
+	}
+	ru_mark(g, &mark);
+	cs_sleep_ms(200);
+	used = percent(ru_ran(g, &mark, &home), n * (double)(ru_now() - mark.at));
+	cs_diag("%d threads used %.1f%% of the %d CPUs of home; %d went to its other domain", n, used,
+		CPU_COUNT(&home), traced);
+	REQUIRE(traced >= 1, "threads wait in one domain of home while the other one idles");
+	REQUIRE(used >= 90, "threads wait at home while CPUs of home are idle");
+	REQUIRE(!cs_stat(top, "tasks_pushed"), "moves within home count as tasks_pushed");
+}
+
+/*
  * Home is crowded, and all CPUs outside even more, until the only task of one CPU outside sleeps.
  * Returns after how many ms a task of the cluster takes that CPU. INFINITY: not within @max_ms;
  * NAN: the balancer, which does not look at weights, was first.
@@ -3138,6 +3174,7 @@ int main(int argc, char **argv)
 		TEST(rule7_idle_cpu_of_wide_home),
 		TEST(rule7_idle_cpu_after_brief_run),
 		TEST(rule7_crowded_task_leaves),
+		TEST(rule7_crowded_task_crosses_home),
 		TEST(rule7_unused_by_weights),
 		TEST(rule7_brief_tasks_part),
 		TEST(rule3_overrun),
