@@ -164,7 +164,8 @@ func TestMetrics(t *testing.T) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}}
 	defer client.CloseIdleConnections()
-	res, err := client.Get("http://plugin/metrics")
+	// Whatever the host is, the connection is to the socket.
+	res, err := client.Get((&url.URL{Scheme: "http", Host: "plugin", Path: "/metrics"}).String())
 	if err != nil {
 		t.Fatal(err)
 	}

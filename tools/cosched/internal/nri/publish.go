@@ -44,9 +44,10 @@ func NewPublisher(node string, getenv func(string) string, account string) (*Pub
 	if !roots.AppendCertsFromPEM(ca) {
 		return nil, fail(cosched.ExitData, nil, "--publish: %s: no certificate", file)
 	}
-	collection := "https://" + net.JoinHostPort(host, port) + "/apis/" + topologyGroup + "/" + topologyVersion + "/noderesourcetopologies"
+	server := url.URL{Scheme: "https", Host: net.JoinHostPort(host, port)}
+	collection := server.JoinPath("apis", topologyGroup, topologyVersion, "noderesourcetopologies")
 	return &Publisher{
-		collection: collection, url: collection + "/" + url.PathEscape(node),
+		collection: collection.String(), url: collection.JoinPath(url.PathEscape(node)).String(),
 		token: filepath.Join(account, "token"),
 		client: &http.Client{
 			Timeout:   10 * time.Second, // a sixth of the time between two publications
