@@ -2969,6 +2969,9 @@ static int cosched_way_within(struct task_struct *p, const struct cpumask *span,
 	int first = cpumask_nth(p->pid % cpumask_weight(span), span);
 	struct cosched_scan s = COSCHED_SCAN_INIT;
 
+	/* @span may be all CPUs that are online, and one of them may have gone offline just now. */
+	if (first >= nr_cpu_ids)
+		return -1;
 	s.looks = COSCHED_LOOKS_UNUSED;
 	cosched_scan(p, span, cosched_llc_span(src), first, &s);
 	return s.idle;
