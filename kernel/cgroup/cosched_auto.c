@@ -12,10 +12,11 @@
  *
  * A home consists of whole LLC domains.
  *
- * The demand of a cluster is the mean of two decayed numbers: that of its tasks
- * that run, and that of its tasks that are runnable. The first says nothing about
- * tasks that wait. The second says too much where other tasks are in the way of
- * tasks that sleep often: whichever domain a cluster leaves would then look empty.
+ * The demand of a cluster is made of two decayed numbers: that of its tasks that run,
+ * and that of its tasks that are runnable. The first says nothing about tasks that
+ * wait. The second is right for tasks that never sleep. It says too much where other
+ * tasks are in the way of tasks that sleep often: whichever domain a cluster leaves
+ * would then look empty. The demand of those is the mean of both.
  *
  * How large: domains are added until they hold what the cluster is due,
  *
@@ -30,7 +31,9 @@
  * away for any other in an exchange, or move for the distance, and get it again at
  * the next look. This comparison uses the cost below, but with headroom for every
  * cluster: without headroom, a large cluster would keep out of a domain that others
- * just fill. A domain is given back when less than a quarter of it is used.
+ * just fill. A domain is given back when less than a quarter of it is used, or when
+ * the home costs more with it than without, by the margin below and, with headroom,
+ * by half of that: it would be taken again else.
  *
  * The last step, from one domain to all there are, ends all locality. It is made
  * only for a cluster that has the machine nearly for itself (7/8 of it are due to
@@ -425,6 +428,22 @@ static void auto_unsee(const struct auto_look *l, struct auto_set *s)
 		s->load -= min(s->load, l->m->unseen[__ffs64(left)]);
 }
 
+/*
+ * Is @home worse than @part of it by what counts for growth, too? If not, the cluster would soon
+ * grow again.
+ */
+static bool auto_gives_back(const struct auto_look *l, u64 home, u64 part)
+{
+	struct auto_set set;
+	u32 cost;
+
+	auto_set(l, &set, part);
+	cost = auto_cost_growth(l, &set);
+	auto_set(l, &set, home);
+	auto_unsee(l, &set);
+	return cost + AUTO_MARGIN / 2 < auto_cost_growth(l, &set);
+}
+
 static u64 auto_look(struct auto_look *l, u64 home)
 {
 	u32 cost = U32_MAX, best_cost = U32_MAX;
@@ -459,7 +478,8 @@ static u64 auto_look(struct auto_look *l, u64 home)
 	}
 	if (!home)
 		return best;
-	if (best_cost + max(AUTO_MARGIN, cost >> AUTO_MARGIN_SHIFT) >= cost) {
+	if (best_cost + max(AUTO_MARGIN, cost >> AUTO_MARGIN_SHIFT) >= cost ||
+	    (!(best & ~home) && !auto_gives_back(l, home, best))) {
 		l->cost = large ? cost : 0;
 		return home;
 	}
