@@ -177,6 +177,8 @@
  * dear are written by one wakeup at a time: the one that holds the bit lock
  * cosched_cluster::reviewing, with interrupts off. No other wakeup waits for the lock. A reader
  * without the lock sees each value as before or as after the change.
+ * cosched_cluster::slept is written without a lock, by tasks that go to sleep and by looks at
+ * automatic homes; these write .sleeps and .sampled as well, under cosched_mutex.
  * cosched_cluster::queue_reviewed is written by the wakeup whose cmpxchg() of queue_seen succeeds
  * in that jiffy. cosched_cluster::runs are changed by atomic operations.
  *
@@ -303,6 +305,13 @@ struct cosched_trial {
 #define COSCHED_TRIAL_MAX	(64 * HZ)
 #define COSCHED_TRIAL_HOLDS	(HZ / 4)
 
+/*
+ * So many sleeps between two samples are taken to be one of each task, however many tasks there
+ * are; and how far samples are apart at least. Not to write to a shared cache line at each sleep.
+ */
+#define COSCHED_SLEEPS_MAX	64U
+#define COSCHED_SLEEPS_INTERVAL	max(HZ / 20, 1)
+
 struct cosched_cluster {
 	struct cosched_home		*spare;		/* the previous home, see above */
 	unsigned long			spare_gp;
@@ -323,6 +332,9 @@ struct cosched_cluster {
 	u8				talks;		/* reviews by own wakeups, less others */
 	u8				bursts;		/* reviews in a row that found bursts */
 	bool				full;		/* whether others need all other CPUs */
+	u8				slept;		/* sleeps since .sampled, limited */
+	u8				sleeps;		/* sleeps up to .sampled */
+	unsigned long			sampled;	/* jiffies when .slept was begun */
 	struct cosched_apart		apart;
 	struct cosched_trial		trial;
 	unsigned long			reviewing;	/* bit 0: a review is in progress */
@@ -741,10 +753,14 @@ static void cosched_sample_run(struct task_struct *p, u32 run)
 static void cosched_update_run(struct task_struct *p)
 {
 	u32 now = p->cosched_charged >> 10, run = now - p->cosched_slept;
+	unsigned int slept = READ_ONCE(p->cosched->slept);
 
 	p->cosched_nr_runs += p->cosched_nr_runs < COSCHED_MEAN_RUNS;
 	cosched_set_run(p, cosched_mean_run(p->cosched_run, run, p->cosched_nr_runs));
 	p->cosched_slept = now;
+	/* Not atomic: that one of two is lost does not matter. */
+	if (slept < COSCHED_SLEEPS_MAX)
+		WRITE_ONCE(p->cosched->slept, slept + 1);
 	cosched_sample_run(p, run);
 }
 
@@ -3353,9 +3369,38 @@ void cosched_task_exit(struct task_struct *p)
  * What automatic homes are chosen from
  */
 
+/*
+ * The demand of tasks of which @util run and @runnable are runnable, decayed numbers with
+ * SCHED_CAPACITY_SCALE being one. @sleeps: how often they went to sleep since the last sample.
+ *
+ * Tasks that never sleep need a CPU each, and so do those of them that wait. Where tasks that sleep
+ * often are in each other's way, waiting makes them runnable for longer than they need: half of
+ * it counts. In between, the more tasks there are for each sleep, the more of it counts.
+ */
+static u32 cosched_demand(u32 util, u32 runnable, unsigned int sleeps)
+{
+	u32 waiting = runnable - min(util, runnable);
+	u64 all = min(runnable, COSCHED_SLEEPS_MAX << SCHED_CAPACITY_SHIFT);
+	u64 slept = min((u64)sleeps << SCHED_CAPACITY_SHIFT, all);
+
+	return runnable - (slept ? div64_u64(waiting * slept, 2 * all) : 0);
+}
+
+/* How often tasks of @cl went to sleep from the sample before the last one to the last. */
+static unsigned int cosched_sleeps(struct cosched_cluster *cl)
+{
+	/* Looks at automatic homes in between, for new ones, are no samples. */
+	if (jiffies - cl->sampled >= COSCHED_SLEEPS_INTERVAL) {
+		cl->sampled = jiffies;
+		cl->sleeps = READ_ONCE(cl->slept);
+		WRITE_ONCE(cl->slept, 0);
+	}
+	return cl->sleeps;
+}
+
 /**
- * cosched_cluster_demand() - The demand of a cluster: the mean of the decayed numbers of its
- *	running and of its runnable tasks.
+ * cosched_cluster_demand() - The demand of a cluster: how many of its tasks would run at a time
+ *	if none waited.
  * @cl: the cluster
  * @cpus: for each possible CPU, where to add what the cluster has there, and to subtract its
  *	runnable tasks from the number of others
@@ -3373,6 +3418,7 @@ bool cosched_cluster_demand(struct cosched_cluster *cl, struct cosched_on_cpu *c
 			    struct cosched_demand *demand)
 {
 	struct cpumask *active = to_cpumask(cl->active);
+	struct cosched_load sum = { };
 	bool any = false;
 	int cpu;
 
@@ -3386,19 +3432,20 @@ bool cosched_cluster_demand(struct cosched_cluster *cl, struct cosched_on_cpu *c
 			cpumask_clear_cpu(cpu, active);
 			continue;
 		}
-		avg.runnable = (avg.util + avg.runnable) / 2;
-		cpus[cpu].load += avg.runnable;
+		sum.util += avg.util;
+		sum.runnable += avg.runnable;
+		cpus[cpu].load += (avg.util + avg.runnable) / 2;
 		/* Both at one moment: a task that sleeps in between would count as another's. */
 		if (!cpus[cpu].asked) {
 			cpus[cpu].asked = 1;
 			cpus[cpu].nr_others = READ_ONCE(cpu_rq(cpu)->cfs.h_nr_runnable);
 		}
 		cpus[cpu].nr_others -= snap.nr_runnable;
-		demand->sum += avg.runnable;
 		demand->nr_normal += snap.nr_runnable - min(snap.nr_idle_policy, snap.nr_runnable);
 		demand->nr_idle_policy += snap.nr_idle_policy;
 		any = true;
 	}
+	demand->sum += cosched_demand(sum.util, sum.runnable, cosched_sleeps(cl));
 	demand->bursts |= cosched_bursts(cl);
 	demand->overruns |= cosched_overruns(cl);
 	return any;

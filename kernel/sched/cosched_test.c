@@ -842,6 +842,51 @@ static void cosched_test_batch_weight(struct kunit *test)
 }
 #endif
 
+/* Tasks that never sleep count in full; half of the waiting of others does. */
+static void cosched_test_demand(struct kunit *test)
+{
+	static const struct {
+		u32 util, runnable;
+		unsigned int sleeps;
+		u32 demand;
+	} cases[] = {
+		/* Nothing, and what a sleeping task has left. */
+		{ 0, 0, 0, 0 },
+		{ 0, 0, 1, 0 },
+		{ 10, 10, 0, 10 },
+		{ 10, 10, 1, 10 },
+		/* None waits: sleeps do not matter. */
+		{ 4096, 4096, 0, 4096 },
+		{ 4096, 4096, 64, 4096 },
+		/* Most wait, or all. */
+		{ 4096, 8192, 0, 8192 },
+		{ 1024, 16384, 0, 16384 },
+		{ 0, 4096, 0, 4096 },
+		/* As many sleeps as tasks, or more: the mean. */
+		{ 4096, 8192, 8, 6144 },
+		{ 4096, 8192, 64, 6144 },
+		{ 0, 512, 1, 256 },
+		/* One of eight slept, four did. */
+		{ 4096, 8192, 1, 7936 },
+		{ 4096, 8192, 4, 7168 },
+		/* More tasks than sleeps are counted. */
+		{ 4096, 200 << 10, 64, 102 << 10 },
+		{ 4096, 200 << 10, 32, 151 << 10 },
+		/* What runs may exceed what is runnable by an error. */
+		{ 1030, 1024, 0, 1024 },
+		/* Four million tasks do not overflow. */
+		{ 0, U32_MAX, 0, U32_MAX },
+		{ 0, U32_MAX, 64, U32_MAX / 2 + 1 },
+	};
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(cases); i++)
+		KUNIT_EXPECT_EQ_MSG(test, cases[i].demand,
+				    cosched_demand(cases[i].util, cases[i].runnable,
+						   cases[i].sleeps),
+				    "case %d", i);
+}
+
 /* What a cluster may take: 1 KiB and 32 bytes for each possible CPU. */
 static void cosched_test_memory(struct kunit *test)
 {
@@ -876,6 +921,8 @@ static struct kunit_case cosched_test_cases[] = {
 #ifdef CONFIG_FAIR_GROUP_SCHED
 	KUNIT_CASE(cosched_test_batch_weight),
 #endif
+	KUNIT_CASE(cosched_test_demand),
+	KUNIT_CASE(cosched_test_demand),
 	KUNIT_CASE(cosched_test_memory),
 	{ }
 };

@@ -431,6 +431,86 @@ static void many_small(const char *top)
 	stands_still(cg, 8, 500);
 }
 
+/* Clusters of one task each, and how many of them have their home on a domain. */
+struct crowd {
+	char (*cg)[PATH_MAX];
+	struct ru_gang **g;		/* NULL: its task has ended */
+	int *llc;
+	int nr, on[RU_CPUS], least, most;
+};
+
+static void count_crowd(struct crowd *c)
+{
+	const struct ru_topo *topo = ru_topo();
+	char list[1024];
+	int i;
+
+	memset(c->on, 0, sizeof(c->on));
+	for (i = 0; i < c->nr; i++) {
+		cpu_set_t home;
+
+		if (!c->g[i])
+			continue;
+		cs_read(c->cg[i], CS_HOME, list, sizeof(list));
+		cs_parse_cpus(list, &home);
+		REQUIRE(domains(&home) == 1, "%s: home %s", c->cg[i], list);
+		c->llc[i] = topo->llc_of[ru_nth(&home, 0)];
+		c->on[c->llc[i]]++;
+	}
+	c->least = c->most = 0;
+	for (i = 0; i < topo->nr_llcs; i++) {
+		if (c->on[i] < c->on[c->least])
+			c->least = i;
+		if (c->on[i] > c->on[c->most])
+			c->most = i;
+	}
+	cs_diag("%d to %d on a domain", c->on[c->least], c->on[c->most]);
+}
+
+/*
+ * More tasks than CPUs, each in a cluster of its own, are spread evenly, and spread again when some
+ * end.  Tasks that wait for two thirds of the time count as much as those that do not.
+ */
+static void crowd_spreads(const char *top)
+{
+	/* One task less is a gain of more than 3/16 for each CPU then. */
+	int i, domain, most, apart = 2 + per_llc() * 3 / 16;
+	struct crowd c = { .nr = 3 * ru_topo()->nr_llcs * per_llc() };
+	char name[16];
+
+	c.cg = calloc(c.nr, sizeof(*c.cg));
+	c.g = calloc(c.nr, sizeof(*c.g));
+	c.llc = calloc(c.nr, sizeof(*c.llc));
+	for (i = 0; i < c.nr; i++) {
+		snprintf(name, sizeof(name), "c%d", i);
+		make(c.cg[i], top, name, "auto");
+	}
+	for (i = 0; i < c.nr; i++)
+		c.g[i] = spinners(c.cg[i], 1);
+	cs_sleep_ms(AUTO_SETTLE_MS);
+	count_crowd(&c);
+	REQUIRE(c.on[c.most] - c.on[c.least] < apart, "%d on one domain, %d on another",
+		c.on[c.most], c.on[c.least]);
+
+	domain = c.least;
+	most = c.on[c.most];
+	for (i = 0; i < c.nr && most - c.on[domain] < apart; i++) {
+		if (c.llc[i] != domain)
+			continue;
+		ru_end(c.g[i]);
+		c.g[i] = NULL;
+		c.on[domain]--;
+	}
+	cs_diag("some end on domain %d: %d to %d", domain, c.on[domain], most);
+	cs_sleep_ms(AUTO_SETTLE_MS);
+	count_crowd(&c);
+	REQUIRE(c.on[c.most] - c.on[c.least] < apart, "%d on one domain, %d on another",
+		c.on[c.most], c.on[c.least]);
+	free(c.cg);
+	free(c.g);
+	free(c.llc);
+}
+
 /* A cluster that outgrows its home gains a domain, and gives it back. Pollers are told. */
 static void grows_and_shrinks(const char *top)
 {
@@ -897,6 +977,7 @@ static const struct cs_test tests[] = {
 	{ "core_cookies_twice", core_cookies_twice, 0 },
 	{ "uneven", uneven, 0 },
 	{ "many_small", many_small, 0 },
+	{ "crowd_spreads", crowd_spreads, 0 },
 	{ "grows_and_shrinks", grows_and_shrinks, 0 },
 	{ "bursts", bursts, 0 },
 	{ "overruns", overruns, 0 },
