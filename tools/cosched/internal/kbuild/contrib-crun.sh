@@ -4,6 +4,8 @@
 set -eu
 cd /tree
 ./configure CC="ccache gcc"
+# First, as crun's makefile lets its sources be compiled while this still writes their headers.
+make -j"$(nproc)" -C libocispec libocispec.la
 make -j"$(nproc)" git-version.h crun
 strip crun
 mkdir -p /out/usr/local/lib/cosched
