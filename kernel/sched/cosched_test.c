@@ -922,7 +922,6 @@ static struct kunit_case cosched_test_cases[] = {
 	KUNIT_CASE(cosched_test_batch_weight),
 #endif
 	KUNIT_CASE(cosched_test_demand),
-	KUNIT_CASE(cosched_test_demand),
 	KUNIT_CASE(cosched_test_memory),
 	{ }
 };
