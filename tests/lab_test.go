@@ -29,29 +29,73 @@ func workload(t *testing.T, c vm.Config, program, script string) string {
 	return string(res.Stdout)
 }
 
-// On 8 CPUs, up to 8 spinners have a CPU each, and 16 spinners have half a CPU each.
+// On 8 CPUs, up to 8 spinners have a CPU each, and 16 spinners have half a CPU each. CPU time alone
+// does not show that CPUs work at the same time: if they took turns, each would believe that it ran
+// all the time, and do less.
 func TestVirtualCPUsWorkAtTheSameTime(t *testing.T) {
-	for n, share := range map[int]float64{1: 1, 8: 1, 16: 0.5} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			t.Parallel()
-			out := workload(t, vm.Config{Topology: topology(t, "uma8"), Virtual: &vm.VirtualTime{Seed: 1, Pause: time.Microsecond}},
-				"spin", fmt.Sprintf("spin -n %d -t 1000", n))
-			sum, lines := 0.0, 0
-			for line := range strings.Lines(out) {
-				var nr, usec int
-				if _, err := fmt.Sscanf(line, "spinner %d cpu_usec %d", &nr, &usec); err == nil {
-					sum += float64(usec) / 1e6
-					lines++
-				}
+	var alone float64 // units of work of one spinner
+	for _, c := range []struct {
+		n     int
+		share float64 // of a CPU, for each
+	}{{1, 1}, {8, 1}, {16, 0.5}} {
+		out := workload(t, vm.Config{Topology: topology(t, "uma8"), Virtual: &vm.VirtualTime{Seed: 1, Pause: time.Microsecond}},
+			"spin", fmt.Sprintf("spin -n %d -t 400", c.n))
+		time, work, lines := 0.0, 0.0, 0
+		for line := range strings.Lines(out) {
+			var nr, usec, units int
+			if _, err := fmt.Sscanf(line, "spinner %d cpu_usec %d units %d", &nr, &usec, &units); err == nil {
+				time += float64(usec) / 4e5
+				work += float64(units)
+				lines++
 			}
-			if lines != n {
-				t.Fatalf("%d spinners report:\n%s", lines, out)
-			}
-			t.Logf("%d spinners had %.4f CPUs each", n, sum/float64(n))
-			if got := sum / float64(n); math.Abs(got-share) > 0.01*share {
-				t.Errorf("%d spinners on 8 CPUs had %.4f of a CPU each in a second, expected %.2f", n, got, share)
-			}
-		})
+		}
+		if lines != c.n {
+			t.Fatalf("%d spinners report:\n%s", lines, out)
+		}
+		if c.n == 1 {
+			alone = work
+		}
+		t.Logf("%d spinners had %.4f CPUs each, and did %.4f times the work of one", c.n, time/float64(c.n), work/alone)
+		if got := time / float64(c.n); math.Abs(got-c.share) > 0.01*c.share {
+			t.Errorf("%d spinners on 8 CPUs had %.4f of a CPU each, expected %.2f", c.n, got, c.share)
+		}
+		if got, want := work/alone, float64(c.n)*c.share; math.Abs(got-want) > 0.01*want {
+			t.Errorf("%d spinners on 8 CPUs did %.4f times the work of one, expected %.2f", c.n, got, want)
+		}
+	}
+}
+
+// A worker that is still at work when its messenger's next turn comes is not woken: its work does
+// not count as latency.
+func TestLatencyIsNoWork(t *testing.T) {
+	out := workload(t, vm.Config{Topology: topology(t, "uma8"), Virtual: &vm.VirtualTime{Seed: 1}},
+		"wakelat", "wakelat --messengers 1 --workers 1 --local 20000 --interval 1000 --time 1000")
+	var wakeups int
+	var p50, p99, p999, most float64
+	if _, err := fmt.Sscanf(out, "wakelat wakeups %d p50 %f p99 %f p99.9 %f max %f", &wakeups, &p50, &p99, &p999, &most); err != nil {
+		t.Fatalf("wakelat prints %q: %v", out, err)
+	}
+	t.Logf("%d wakeups, the slowest took %.1f us", wakeups, most)
+	// It works for 20 ms at a time, and then waits for up to 1.5.
+	if wakeups < 40 || wakeups > 52 || most > 200 {
+		t.Errorf("a worker of 20 ms on an idle machine: %s", out)
+	}
+}
+
+// What is counted between two marks of the guest is exact: one for each instruction that begins. An
+// instruction that faults begins twice. Without the model a cycle is an instruction.
+func TestModelCountsInstructions(t *testing.T) {
+	const windows, pages = 500, 8
+	out, r := modelled(t, "paper-xeon", "wakebench", fmt.Sprintf("wakebench --cpus 1 --windows %d --rounds %d fault", windows, pages))
+	var cycles uint64
+	if _, err := fmt.Sscanf(out, "cycles %d", &cycles); err != nil {
+		t.Fatalf("wakebench prints %q: %v", out, err)
+	}
+	insns := r.VCPUs[1].Insns
+	t.Logf("%d cycles, %d instructions, %d pages", cycles, insns, windows*pages)
+	// The cycles are read outside of the marks, and other pages may fault.
+	if more := int64(insns) - int64(cycles); r.VCPUs[1].Pauses != 0 || more < windows*pages-20 || more > windows*pages+20 {
+		t.Errorf("%d instructions were counted in %d cycles with %d faults", insns, cycles, windows*pages)
 	}
 }
 
@@ -348,6 +392,28 @@ func TestRunsAreOne(t *testing.T) {
 	}
 	if other := run(2); other == first {
 		t.Error("another seed measures the same to the last digit")
+	}
+}
+
+// Where a policy determines where clusters run, seeds make little difference: none is further
+// than 2 % from the median of five.
+func TestSeedsAgree(t *testing.T) {
+	s, err := bench.FindSuite("standard")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err = s.Only([]string{"2x8"}, []string{"hard", "cosched"}, []uint64{1, 2, 3, 4, 5}); err != nil {
+		t.Fatal(err)
+	}
+	results, err := bench.Do(t.Context(), s, bench.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range bench.Cells(results) {
+		t.Logf("%s: %.0f to %.0f, median %.0f", c.Policy, c.Least, c.Most, c.Median)
+		if c.Least < 0.98*c.Median || c.Most > 1.02*c.Median || c.Least == c.Most {
+			t.Errorf("%s: seeds have %.0f", c.Policy, c.Values)
+		}
 	}
 }
 

@@ -94,6 +94,10 @@ int main(int argc, char **argv)
 		default: fputs(help, stderr); return 2;
 		}
 	}
+	if (optind != argc) {
+		fputs(help, stderr);
+		return 2;
+	}
 
 	threads = calloc(number, sizeof(*threads));
 	if (!threads)

@@ -5,7 +5,8 @@
 
 static const char help[] =
 "Usage: spin [OPTION]...\n"
-"Runs spinners and prints, for each, its CPU time and the CPUs it ran on.\n"
+"Runs spinners and prints, for each, its CPU time, how many units of 1,000 instructions\n"
+"it did, and the CPUs it ran on.\n"
 "\n"
 "  -n, --number N       spinners (1)\n"
 "  -p, --processes      one process each; default: threads of one process\n"
@@ -91,7 +92,7 @@ static void report(void)
 
 		for (int cpu = 0; cpu < MAX_CPUS; cpu++)
 			sum += s->units[cpu];
-		printf("spinner %ld cpu_usec %lu ran", i, s->cpu_ns / 1000);
+		printf("spinner %ld cpu_usec %lu units %lu ran", i, s->cpu_ns / 1000, sum);
 		for (int cpu = 0; cpu < MAX_CPUS; cpu++)
 			if (s->units[cpu])
 				printf(" %d:%.1f%%", cpu, 100.0 * s->units[cpu] / sum);
@@ -133,6 +134,10 @@ int main(int argc, char **argv)
 		case 'h': fputs(help, stdout); return 0;
 		default: fputs(help, stderr); return 2;
 		}
+	}
+	if (optind != argc) {
+		fputs(help, stderr);
+		return 2;
 	}
 
 	spinners = shared_alloc(number * sizeof(*spinners));

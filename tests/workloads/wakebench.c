@@ -13,17 +13,19 @@
 #include <linux/futex.h>
 
 static const char help[] =
-"Usage: wakebench [OPTION]... pipe|futex|timer|tick\n"
-"Prints cycles (instructions, in parallel virtual time) per wakeup or per tick as\n"
+"Usage: wakebench [OPTION]... pipe|futex|timer|tick|fault\n"
+"Prints cycles (instructions, in parallel virtual time) per wakeup, tick or page fault as\n"
 "\"MODE windows W least L median M mean A\".  With --model also \"result nsec M\".\n"
 "\n"
 "  pipe    two processes hand a byte back and forth through two pipes\n"
 "  futex   two processes wake one another through a futex\n"
 "  timer   one process sleeps for the shortest time, woken by its timer\n"
 "  tick    one process runs and is interrupted by the tick\n"
+"  fault   one process touches pages for the first time; before that line, \"cycles N\" of\n"
+"          all windows, which the machine model counts also if it is not on\n"
 "\n"
 "  -w, --windows N      windows, or ticks, to count (2000)\n"
-"  -r, --rounds N       round trips, or sleeps, in one window (8)\n"
+"  -r, --rounds N       round trips, sleeps or pages in one window (8)\n"
 "  -c, --cpus LIST      CPUs that both may use (all)\n"
 "  -t, --timekeeper CPU tick: keep this CPU busy and so with it the kernel's time\n"
 "  -g, --cgroup DIR     cgroup to join first\n"
@@ -234,6 +236,32 @@ static void bench_tick(void)
 	report("tick", 1);
 }
 
+/* The store that faults is in the midst of other instructions, without a branch between them. */
+static void bench_fault(void)
+{
+	const size_t page = 4096, size = windows * rounds * page;
+	char *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint64_t begin, end;
+
+	if (p == MAP_FAILED)
+		die("%zu bytes of memory: %s", size, strerror(errno));
+	/* A kernel without huge pages reports an error. */
+	madvise(p, size, MADV_NOHUGEPAGE);
+	begin = cycles();
+	model_begin();
+	for (long w = 0; w < windows; w++) {
+		uint64_t t = cycles();
+
+		for (long r = 0; r < rounds; r++, p += page)
+			__asm__ volatile("nop; nop; nop; nop; movb $1, (%0); nop; nop" : : "r"(p) : "memory");
+		cost[w] = cycles() - t;
+	}
+	model_end();
+	end = cycles();
+	printf("cycles %lu\n", (unsigned long)(end - begin));
+	report("fault", rounds);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -281,6 +309,8 @@ int main(int argc, char **argv)
 		bench_timer();
 	else if (!strcmp(argv[optind], "tick"))
 		bench_tick();
+	else if (!strcmp(argv[optind], "fault"))
+		bench_fault();
 	else
 		die("no such mode: %s", argv[optind]);
 	return 0;

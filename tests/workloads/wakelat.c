@@ -12,7 +12,7 @@
 static const char help[] =
 "Usage: wakelat [OPTION]...\n"
 "Prints \"wakelat wakeups N p50 A p99 B p99.9 C max D\", microseconds from a wakeup to\n"
-"when the woken thread runs, then \"batch ops N\", the units of 1,000 instructions that\n"
+"when the woken thread runs (only threads that wait are woken), then \"batch ops N\", the units of 1,000 instructions that\n"
 "the batch cluster did, and \"result usec_p99 B\".\n"
 "\n"
 "  -m, --messengers N   messengers (2)\n"
@@ -30,9 +30,16 @@ static const char help[] =
 
 #define MAX_SAMPLES	(1 << 20)
 
+/* The worker waits, its messenger wakes it, it works. */
+enum worker_state {
+	WORKING,
+	WAITING,
+	WOKEN,
+};
+
 struct worker {
-	uint32_t futex;			/* 1: woken */
-	uint64_t woken_ns;
+	uint32_t state;			/* enum worker_state, a futex */
+	uint64_t woken_ns;		/* when .state became WOKEN */
 	pthread_t thread;
 } __attribute__((aligned(64)));
 
@@ -68,9 +75,13 @@ static void *work(void *arg)
 		int64_t late;
 		uint32_t nr;
 
-		futex(&w->futex, FUTEX_WAIT, 0, &limit);
-		if (!__atomic_exchange_n(&w->futex, 0, __ATOMIC_ACQUIRE))
-			continue;
+		__atomic_store_n(&w->state, WAITING, __ATOMIC_RELEASE);
+		do {
+			futex(&w->state, FUTEX_WAIT, WAITING, &limit);
+			if (shared->stop)
+				return NULL;
+		} while (__atomic_load_n(&w->state, __ATOMIC_ACQUIRE) != WOKEN);
+		w->state = WORKING;
 		/* Clocks of two CPUs may differ a bit, in virtual time by the quantum. */
 		late = now_ns() - w->woken_ns;
 		if (late < 0)
@@ -98,12 +109,12 @@ static void *message(void *arg)
 		for (long i = 0; i < workers; i++) {
 			struct worker *w = &all[nr * workers + i];
 
-			/* Still at work: the worker is busy, not late. */
-			if (__atomic_load_n(&w->futex, __ATOMIC_RELAXED))
+			/* Not woken again before it waits again: work is no latency. */
+			if (__atomic_load_n(&w->state, __ATOMIC_ACQUIRE) != WAITING)
 				continue;
 			w->woken_ns = now_ns();
-			__atomic_store_n(&w->futex, 1, __ATOMIC_RELEASE);
-			futex(&w->futex, FUTEX_WAKE, 1, NULL);
+			__atomic_store_n(&w->state, WOKEN, __ATOMIC_RELEASE);
+			futex(&w->state, FUTEX_WAKE, 1, NULL);
 		}
 	}
 	return NULL;

@@ -16,8 +16,9 @@
  * for each line of memory has the cores that hold it, the one that holds it
  * modified, and the LLCs that hold it. An access takes, in this order:
  *
- *   L1 hit, and no other core has to be told	nothing: it is in the CPI
+ *   L1 hit, of a line to read or that is modified here	nothing: it is in the CPI
  *   L2 hit, likewise				l2
+ *   the first write to a line that no other core holds	l2
  *   modified in another core of the same LLC	peer
  *   a write to a line that cores of the same LLC share	peer
  *   modified in, or for a write held by, another LLC	transfer, by nodes
@@ -747,19 +748,8 @@ static void on_translate(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 	qemu_plugin_u64 insns = qemu_plugin_scoreboard_u64_in_struct(board, struct vcpu, insns);
 	qemu_plugin_u64 pauses = qemu_plugin_scoreboard_u64_in_struct(board, struct vcpu, pauses);
 	size_t i, n = qemu_plugin_tb_n_insns(tb);
-	bool commands = false;
 
 	(void)id;
-	for (i = 0; i < n && !commands; i++) {
-		uint8_t b[16];
-		size_t len = qemu_plugin_insn_data(qemu_plugin_tb_get_insn(tb, i), b, sizeof(b));
-
-		commands = find_command(b, len) >= 0;
-	}
-	/* What is counted begins and ends at the instruction, not at its block's ends. */
-	if (!commands)
-		qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(tb, QEMU_PLUGIN_INLINE_ADD_U64,
-								  insns, n);
 	for (i = 0; i < n; i++) {
 		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
 		uint8_t b[16];
@@ -767,9 +757,9 @@ static void on_translate(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 		int command = find_command(b, len);
 		bool atomic;
 
-		if (commands)
-			qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(insn,
-				QEMU_PLUGIN_INLINE_ADD_U64, insns, 1);
+		/* One by one, as a fault may end a block in its midst, and a command a region. */
+		qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(insn,
+			QEMU_PLUGIN_INLINE_ADD_U64, insns, 1);
 		if (command >= 0)
 			qemu_plugin_register_vcpu_insn_exec_cb(insn, on_command, QEMU_PLUGIN_CB_R_REGS,
 							       (void *)(uintptr_t)command);
@@ -852,6 +842,9 @@ static void on_exit_of_qemu(qemu_plugin_id_t id, void *unused)
 
 	(void)id;
 	(void)unused;
+	/* QEMU gives up before the machine exists, for example because there is no such kernel. */
+	if (qemu_plugin_num_vcpus() < nr_cpus)
+		return;
 	if (!ever_in_region) {
 		region_begin_ns = 0;
 		in_region = 1;
