@@ -79,7 +79,10 @@ struct cosched_automatic {
 	bool				batch;		/* is batch because of its tasks */
 	bool				alone;		/* choice.alone at the last look */
 	u32				normal;		/* mean number of non-SCHED_IDLE tasks */
+	u32				demand;		/* its own, over a few looks */
 	u32				limit;		/* CPU time that it is allowed */
+	u32				part;		/* of its demand, how much that allows */
+	unsigned int			depth;		/* how many are above it */
 	u32				bursts;		/* demand when bursts last seen, or 0 */
 	bool				overran;	/* overran the machine at the last look */
 	u32				chosen;		/* demand when its home was last chosen */
@@ -98,7 +101,7 @@ struct cosched_survey {
 	struct list_head		clusters;	/* cosched_automatic::choice */
 	unsigned int			nr_clusters;
 	bool				new_tree;	/* .clusters changed since the last look */
-	bool				nested;		/* some clusters are below others */
+	unsigned int			depth;		/* most of cosched_automatic::depth */
 	struct cpumask			online;		/* at the look before, as .llc_before */
 	struct cpumask			usable;		/* CPUs that are in a domain */
 	struct cpumask			span[COSCHED_AUTO_DOMAINS];
@@ -419,12 +422,17 @@ static void cosched_survey_tree(struct cosched_survey *s)
 	struct cosched_css *cs;
 
 	s->new_tree = false;
-	s->nested = false;
+	s->depth = 0;
 	list_for_each_entry(a, &s->clusters, choice.node) {
-		for (cs = cosched_parent(a->cs); cs && !cs->automatic;)
-			cs = cosched_parent(cs);
-		a->choice.parent = cs ? &cs->automatic->choice : NULL;
-		s->nested |= !!cs;
+		a->choice.parent = NULL;
+		a->depth = 0;
+		for (cs = cosched_parent(a->cs); cs; cs = cosched_parent(cs)) {
+			if (!cs->automatic)
+				continue;
+			if (!a->depth++)
+				a->choice.parent = &cs->automatic->choice;
+		}
+		s->depth = max(s->depth, a->depth);
 	}
 }
 
@@ -761,8 +769,8 @@ static void cosched_survey_limit(struct cosched_automatic *a)
 static bool cosched_auto_bursts(struct cosched_automatic *a)
 {
 	if (a->sample.bursts || (a->sample.overruns && a->overran))
-		a->bursts = max(a->choice.own, 1U);
-	else if (a->choice.own < a->bursts / 2)
+		a->bursts = max(a->demand, 1U);
+	else if (a->demand < a->bursts / 2)
 		a->bursts = 0;
 	a->overran = a->sample.overruns;
 	return a->bursts;
@@ -780,14 +788,15 @@ static bool cosched_survey_demand(struct cosched_automatic *a, bool sampling)
 	if (sampling)
 		a->batch = cosched_auto_idle_policy(a);
 	if (!sampling && !a->sampled)
-		choice->own = max(sample, COSCHED_AUTO_DEMAND_NEW);
+		a->demand = max(sample, COSCHED_AUTO_DEMAND_NEW);
 	else if (sampling)
-		choice->own = a->sampled ? (choice->own + sample) / 2 : sample;
+		a->demand = a->sampled ? (a->demand + sample) / 2 : sample;
 	a->sampled |= sampling;
 	if (sampling)
 		a->turn |= choice->bursts != cosched_auto_bursts(a);
 	choice->bursts = a->bursts;
-	choice->demand = choice->own;
+	choice->own = a->demand;
+	choice->demand = a->demand;
 	return a->light || a->batch;
 }
 
@@ -854,6 +863,51 @@ static bool cosched_auto_changed(const struct cosched_automatic *a)
 	return abs_diff(a->choice.demand, a->chosen) > least;
 }
 
+/* cosched_automatic::part is in fixed point, 1 << COSCHED_AUTO_PART_SHIFT is all. */
+#define COSCHED_AUTO_PART_SHIFT	16
+
+/*
+ * A cluster demands what those below it demand as well, but not more than it is allowed
+ * in all. If that is less, all of them demand so much less, each in proportion: they run
+ * by turns, and are no more load than that to others.
+ */
+static void cosched_auto_nested(struct cosched_survey *s)
+{
+	const u32 all = 1 << COSCHED_AUTO_PART_SHIFT;
+	struct cosched_automatic *a, *above;
+	unsigned int depth;
+
+	for (depth = s->depth; depth; depth--) {
+		list_for_each_entry(a, &s->clusters, choice.node) {
+			if (a->depth != depth)
+				continue;
+			above = cosched_auto_above(a);
+			above->choice.demand += min(a->choice.demand, a->limit);
+		}
+	}
+	for (depth = 0; depth <= s->depth; depth++) {
+		list_for_each_entry(a, &s->clusters, choice.node) {
+			u32 part = all;
+
+			if (a->depth != depth)
+				continue;
+			if (depth)
+				part = cosched_auto_above(a)->part;
+			a->part = part;
+			if (a->choice.demand > a->limit) {
+				a->part = div_u64((u64)part * a->limit, a->choice.demand);
+				a->choice.demand = a->limit;
+			}
+			if (a->part == all)
+				continue;
+			a->choice.demand = mul_u64_u32_shr(a->choice.demand, part,
+							   COSCHED_AUTO_PART_SHIFT);
+			a->choice.own = mul_u64_u32_shr(a->choice.own, a->part,
+							COSCHED_AUTO_PART_SHIFT);
+		}
+	}
+}
+
 /*
  * Set cosched_automatic::turn of the clusters whose turn it is, @all: of all. This also
  * updates demands.
@@ -873,17 +927,12 @@ static void cosched_auto_turns(struct cosched_survey *s, bool all, bool sampling
 		batch = cosched_survey_demand(a, sampling);
 		a->turn |= batch != a->choice.batch || !is_power_of_2(a->choice.home);
 		a->choice.batch = batch;
-		if (!s->nested)
+		if (!s->depth)
 			a->turn |= cosched_auto_changed(a);
 	}
-	if (!s->nested)
+	if (!s->depth)
 		return;
-	list_for_each_entry(a, &s->clusters, choice.node) {
-		for (above = a; above->choice.parent;) {
-			above = cosched_auto_above(above);
-			above->choice.demand += a->choice.own;
-		}
-	}
+	cosched_auto_nested(s);
 	list_for_each_entry(a, &s->clusters, choice.node)
 		a->turn |= cosched_auto_changed(a);
 	list_for_each_entry(a, &s->clusters, choice.node) {
