@@ -20,6 +20,8 @@ needs=(
 	"/bin/busybox busybox-static" "tmux tmux" "dbus-daemon dbus-daemon"
 	"/usr/include/libelf.h libelf-dev" "/usr/include/openssl/ssl.h libssl-dev"
 	"/usr/include/sys/capability.h libcap-dev"
+	# To compile for a machine whose SCHED_SMT can be off
+	"aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu"
 	# To build QEMU with parallel virtual time
 	"ninja ninja-build" "dpkg-source dpkg-dev" "pkg-config pkg-config" "/usr/include/glib-2.0/glib.h libglib2.0-dev"
 	"/usr/include/libfdt.h libfdt-dev" "/usr/include/zlib.h zlib1g-dev" "/usr/share/seabios/bios-256k.bin seabios"

@@ -39,7 +39,9 @@
 #include <trace/events/cosched.h>
 
 #include "cosched_auto.h"
+#ifdef CONFIG_CPUSETS
 #include "cpuset-internal.h"
+#endif
 
 struct cosched_css {
 	struct cgroup_subsys_state	css;
@@ -1511,10 +1513,11 @@ static void cosched_attach(struct cgroup_taskset *tset)
 	struct cgroup_subsys_state *css;
 	struct task_struct *task;
 
-	if (!cosched_enabled())
-		return;
-	cgroup_taskset_for_each(task, css, tset)
-		cosched_task_update(task);
+	/* The last cluster may go while its tasks are on their way. */
+	cgroup_taskset_for_each(task, css, tset) {
+		if (cosched_enabled() || READ_ONCE(task->cosched))
+			cosched_task_update(task);
+	}
 }
 
 static void cosched_fork(struct task_struct *task)

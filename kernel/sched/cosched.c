@@ -571,7 +571,9 @@ static u64 cosched_sum_exec(struct rq *rq, struct task_struct *p, u64 now)
 {
 	u64 sum = p->se.sum_exec_runtime;
 
-	if (task_current(rq, p) && (s64)(now - p->se.exec_start) > 0)
+	/* Not where it runs on behalf of another task: exec_start may be from before that. */
+	if (task_current(rq, p) && task_current_donor(rq, p) &&
+	    (s64)(now - p->se.exec_start) > 0)
 		sum += now - p->se.exec_start;
 	return sum;
 }
@@ -588,7 +590,7 @@ static void cosched_add_util(struct cosched_cpu *cc, u64 now, u64 delta)
 static void cosched_charge(struct rq *rq, struct task_struct *p, struct cosched_cpu *cc)
 {
 	u64 now = rq_clock_task(rq), sum = cosched_sum_exec(rq, p, now);
-	u64 delta = sum - p->cosched_charged;
+	s64 delta = max((s64)(sum - p->cosched_charged), 0);
 
 	cosched_advance(cc, now);
 	cosched_add_util(cc, now, delta);
@@ -1335,6 +1337,12 @@ static bool cosched_cpu_idle(struct task_struct *p, int cpu)
  */
 #define COSCHED_LOOK_INTERVAL		msecs_to_jiffies(4)
 
+/* Is the last look of @p less than @nr intervals ago? */
+static bool cosched_looked(struct task_struct *p, unsigned int nr)
+{
+	return jiffies - p->cosched_look < nr * COSCHED_LOOK_INTERVAL;
+}
+
 /*
  * A CPU that has been idle for this many look intervals, times the ratio of the weights, is not
  * needed by any task, whatever the weights say about its domain.
@@ -1378,10 +1386,9 @@ static bool cosched_durably_idle(struct task_struct *p, int cpu, unsigned long *
 		return true;
 	if (cosched_idle_for(cpu, 1))
 		return true;
-	if (p->cosched_look_cpu != cpu ||
-	    time_before(jiffies, p->cosched_look + COSCHED_LOOK_INTERVAL))
+	if (p->cosched_look_cpu != cpu || cosched_looked(p, 1))
 		return false;
-	periods = jiffies_to_usecs(jiffies - p->cosched_look) >> 10;
+	periods = jiffies_to_usecs(min(jiffies - p->cosched_look, HZ)) >> 10;
 	/* Decayed for one period less: both utilisations are decayed by whole periods. */
 	quiet = decay_load(p->cosched_look_util, periods - 1) +
 		(SCHED_CAPACITY_SCALE - decay_load(SCHED_CAPACITY_SCALE, periods)) / 4;
@@ -2342,8 +2349,7 @@ static int cosched_gather(struct task_struct *p, int prev, int cpu)
 	unsigned int queued, nr, prev_queued, prev_nr;
 
 	if (cpus_share_cache(prev, cpu) || !cosched_cpu_allowed(p, cpu) ||
-	    time_before(jiffies, p->cosched_look + COSCHED_LOOK_INTERVAL) ||
-	    !cosched_nr_queued(cpu_rq(prev)))
+	    cosched_looked(p, 1) || !cosched_nr_queued(cpu_rq(prev)))
 		return -1;
 	p->cosched_look = jiffies;
 	prev_queued = cosched_llc_queued(p, prev, &prev_nr);
@@ -2456,7 +2462,7 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	 */
 	stays = !cpumask_test_cpu(prev, span) && cosched_cpu_allowed(p, prev) &&
 		cosched_cpu_idle(p, prev);
-	if (stays && !brief && time_before(jiffies, p->cosched_look + COSCHED_LOOK_INTERVAL)) {
+	if (stays && !brief && cosched_looked(p, 1)) {
 		reason = COSCHED_STAY;
 		cpu = prev;
 		goto out;
@@ -2942,7 +2948,7 @@ static int cosched_way_home(struct task_struct *p, struct cosched_cluster *cl,
 	}
 	/* If the CPU of the last look is busy for a moment, look again at the next tick. */
 	if (look_cpu == p->cosched_look_cpu || p->cosched_look_cpu >= nr_cpu_ids ||
-	    !time_before(jiffies, p->cosched_look + 2 * COSCHED_LOOK_INTERVAL)) {
+	    !cosched_looked(p, 2)) {
 		p->cosched_look = jiffies;
 		p->cosched_look_cpu = look_cpu;
 		p->cosched_look_util = look_util;
@@ -2969,8 +2975,7 @@ static bool cosched_long_crowded(struct task_struct *p, int cpu)
 {
 	if (READ_ONCE(cpu_rq(cpu)->cfs.avg.runnable_avg) > 2 * SCHED_CAPACITY_SCALE)
 		return true;
-	return p->cosched_look_cpu == cpu &&
-	       time_before(jiffies, p->cosched_look + 8 * COSCHED_LOOK_INTERVAL);
+	return p->cosched_look_cpu == cpu && cosched_looked(p, 8);
 }
 
 /*
@@ -3270,7 +3275,7 @@ void __cosched_tick(struct task_struct *curr)
 	}
 
 	if (work->next != work || !curr->mm || (curr->flags & (PF_EXITING | PF_KTHREAD)) ||
-	    time_before(jiffies, curr->cosched_look + COSCHED_LOOK_INTERVAL))
+	    cosched_looked(curr, 1))
 		return;
 
 	rcu_read_lock();
@@ -3528,7 +3533,8 @@ u32 cosched_cgroup_limit(struct cgroup *cgrp, bool *batch)
 		u64 quota = READ_ONCE(tg->cfs_bandwidth.quota);
 
 		if (quota != RUNTIME_INF)
-			limit = min(limit, to_ratio(ktime_to_ns(tg->cfs_bandwidth.period), quota) >>
+			limit = min(limit, to_ratio(ktime_to_us(tg->cfs_bandwidth.period),
+						    div_u64(quota, NSEC_PER_USEC)) >>
 				    (BW_SHIFT - SCHED_CAPACITY_SHIFT));
 #endif
 		weight = cosched_weight_within(weight, READ_ONCE(tg->shares));

@@ -637,15 +637,19 @@ func parseConfig(text string) config {
 	return c
 }
 
+// crossPrefix has what the names of the tools begin with that build for another machine.
+var crossPrefix = map[string]string{"arm64": "aarch64-linux-gnu-"}
+
 // command returns a make command for a kernel tree, with everything fixed that would make
 // two builds of the same source differ.
 func (b *builder) command(ctx context.Context, j job, src source, args ...string) *exec.Cmd {
-	cc := "gcc"
+	cc, prefix := "gcc", crossPrefix[j.arch]
 	if _, err := exec.LookPath("ccache"); err == nil {
 		cc = "ccache gcc"
 	}
 	cmd := exec.CommandContext(ctx, "make", append([]string{
-		"-C", src.dir, "O=" + b.buildDir(j.name), "ARCH=" + j.arch, "CC=" + cc, "HOSTCC=" + cc,
+		"-C", src.dir, "O=" + b.buildDir(j.name), "ARCH=" + j.arch, "CROSS_COMPILE=" + prefix,
+		"CC=" + strings.Replace(cc, "gcc", prefix+"gcc", 1), "HOSTCC=" + cc,
 		fmt.Sprintf("-j%d", runtime.NumCPU()),
 	}, args...)...)
 	cmd.Env = append(os.Environ(),
