@@ -38,6 +38,7 @@
 static long seconds = 20;
 static long clusters = 1000;
 static long seed = 1;
+static bool quotas_too;		/* there is the cpu controller */
 
 /* What was done, counted over all processes. */
 static struct counts {
@@ -60,7 +61,12 @@ static void count(long *what)
 }
 
 static const char *const homes[] = {
-	"0\n", "1\n", "0-1\n", "1,3\n", "2-3\n", "0-3\n", "3\n", "\n",
+	"0\n", "1\n", "0-1\n", "1,3\n", "2-3\n", "0-3\n", "3\n", "auto\n", "\n",
+};
+
+/* Groups that are throttled now and then, some of them while a task of theirs has just woken up. */
+static const char *const quotas[] = {
+	"1000 5000\n", "2000 10000\n", "30000 20000\n", "max\n",
 };
 
 static const char *const weights[] = {
@@ -92,10 +98,14 @@ static void slot_name(const struct worker *w, int slot, char *path)
 /* For a cgroup that only this process removes: a valid value must be accepted. */
 static void rewrite(struct worker *w, const char *cg)
 {
-	if (pick(w, 3))
-		cs_write(cg, CS_PREF, homes[pick(w, ARRAY_LEN(homes))]);
-	else
+	unsigned int what = pick(w, 6);
+
+	if (what == 0 && cs_has_file(cg, "cpu.max"))
+		cs_write(cg, "cpu.max", quotas[pick(w, ARRAY_LEN(quotas))]);
+	else if (what <= 2)
 		cs_write(cg, CS_WEIGHTS, weights[pick(w, ARRAY_LEN(weights))]);
+	else
+		cs_write(cg, CS_PREF, homes[pick(w, ARRAY_LEN(homes))]);
 	count(&counts->writes);
 }
 
@@ -643,6 +653,8 @@ static struct worker *new_clusters(const char *top, const char *name, int i)
 	struct worker *w = new_worker(top, name, i);
 
 	cs_enable(w->top);
+	if (quotas_too)
+		cs_write(w->top, "cgroup.subtree_control", "+cpu");
 	return w;
 }
 
@@ -712,6 +724,8 @@ static void churn(const char *top, bool hotplug)
 	/* Moves without a wait for RCU: some ten times as many of them. */
 	cs_mount_option("favordynmods");
 
+	quotas_too = !cs_try_write(cs_root(), "cgroup.subtree_control", "+cpu") &&
+		     !cs_try_write(top, "cgroup.subtree_control", "+cpu");
 	cs_mkdir(quiet, top, "witness");
 	cs_enable(quiet);
 	cs_mkdir(below, quiet, "below");
