@@ -23,7 +23,8 @@ const benchUsage = `usage: coslab bench [OPTIONS]
 
 Runs a suite of workloads, on machine models or on topologies alone, each workload with each
 placement policy and each seed, and prints a table. Results of earlier runs are taken from the cache,
-so a series that was interrupted continues where it stopped.
+so a series that was interrupted continues where it stopped. With --from, runs nothing, and makes
+the tables and plots of results that are there.
 
 Policies: none; hard, which binds each cluster to an LLC domain with its cpuset; cosched, which does
 the same with cosched.cpus_preferred ("cosched 1 100" with other weights); hard+cosched, which does
@@ -32,6 +33,7 @@ both, to measure what the controller costs; auto, in which the kernel chooses th
   coslab bench --suite quick --out /tmp/quick
   coslab bench --suite standard --row 2x8 --policy none --policy "cosched 4 1000" --seed 7
   coslab bench --list
+  coslab bench --from /tmp/quick/results.json --out /tmp/quick
 
 options:
 `
@@ -40,6 +42,7 @@ func runBench(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("coslab bench", flag.ContinueOnError)
 	name := fs.String("suite", "quick", "suite, by `name` or the path of a file")
 	list := fs.Bool("list", false, "list the suites and their rows, and run nothing")
+	from := fs.String("from", "", "run nothing, and take the results from this `file`, a results.json")
 	out := fs.String("out", "", "write results.json, table.txt, table.rst, means.rst, plot.png and plot.svg into this `folder`")
 	asJSON := fs.Bool("json", false, "print the sums of all seeds as JSON instead of a table")
 	base := fs.String("base", "", "Linux `version` of the kernels (default is the version that the suite asks for, or "+kbuild.Base()+")")
@@ -65,6 +68,16 @@ func runBench(ctx context.Context, args []string) error {
 	if *list {
 		return listSuites(os.Stdout, *asJSON)
 	}
+	if *from != "" {
+		if f := firstSet(fs, "suite", "base", "jobs", "fresh", "row", "policy", "seed"); f != "" {
+			return fmt.Errorf("--%s is for runs, and with --from there are none", f)
+		}
+		results, err := readResults(*from)
+		if err != nil {
+			return err
+		}
+		return showBench(*out, results, *asJSON)
+	}
 	var seeds []uint64
 	for _, s := range seedTexts {
 		n, err := strconv.ParseUint(s, 10, 64)
@@ -84,13 +97,41 @@ func runBench(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	cells := bench.Cells(results)
 	if *out != "" {
-		if err := writeBench(*out, suite, results, cells); err != nil {
+		if err := os.MkdirAll(*out, 0o755); err != nil {
+			return err
+		}
+		// First, so that whatever fails afterwards can be done again with --from.
+		if err := writeFile(*out, "results.json", func(w io.Writer) error { return printJSON(w, results) }); err != nil {
 			return err
 		}
 	}
-	if *asJSON {
+	return showBench(*out, results, *asJSON)
+}
+
+func readResults(name string) ([]bench.Result, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("--from: %w", err)
+	}
+	defer f.Close()
+	results, err := bench.Read(f)
+	if err != nil {
+		return nil, fmt.Errorf("--from %s: %w", name, err)
+	}
+	return results, nil
+}
+
+// showBench prints results, as a table or as JSON, and writes tables and plots of them into
+// a folder unless its name is empty.
+func showBench(dir string, results []bench.Result, asJSON bool) error {
+	cells := bench.Cells(results)
+	if dir != "" {
+		if err := writeBench(dir, results[0].Suite, cells); err != nil {
+			return err
+		}
+	}
+	if asJSON {
 		return printJSON(os.Stdout, cells)
 	}
 	return bench.WriteTable(os.Stdout, cells)
@@ -119,26 +160,26 @@ func listSuites(w io.Writer, asJSON bool) error {
 	return nil
 }
 
-func writeBench(dir string, suite bench.Suite, results []bench.Result, cells []bench.Cell) error {
+func writeFile(dir, name string, print func(io.Writer) error) error {
+	f, err := os.Create(filepath.Join(dir, name))
+	if err != nil {
+		return err
+	}
+	return errors.Join(print(f), f.Close())
+}
+
+func writeBench(dir, suite string, cells []bench.Cell) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	write := func(name string, print func(io.Writer) error) error {
-		f, err := os.Create(filepath.Join(dir, name))
-		if err != nil {
-			return err
-		}
-		return errors.Join(print(f), f.Close())
-	}
 	if err := errors.Join(
-		write("results.json", func(w io.Writer) error { return printJSON(w, results) }),
-		write("table.txt", func(w io.Writer) error { return bench.WriteTable(w, cells) }),
-		write("table.rst", func(w io.Writer) error { return bench.WriteRST(w, cells) }),
-		write("means.rst", func(w io.Writer) error { return bench.WriteMeansRST(w, cells) }),
+		writeFile(dir, "table.txt", func(w io.Writer) error { return bench.WriteTable(w, cells) }),
+		writeFile(dir, "table.rst", func(w io.Writer) error { return bench.WriteRST(w, cells) }),
+		writeFile(dir, "means.rst", func(w io.Writer) error { return bench.WriteMeansRST(w, cells) }),
 	); err != nil {
 		return err
 	}
-	err := bench.Plot("suite "+suite.Name, cells, filepath.Join(dir, "plot.png"), filepath.Join(dir, "plot.svg"))
+	err := bench.Plot("suite "+suite, cells, filepath.Join(dir, "plot.png"), filepath.Join(dir, "plot.svg"))
 	if errors.Is(err, bench.ErrNothingToCompare) {
 		return nil
 	}

@@ -2,15 +2,19 @@ package bench
 
 import (
 	"bytes"
+	"encoding/json"
 	"encoding/xml"
 	"errors"
 	"image/png"
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"gonum.org/v1/plot"
 
 	"cosched.io/cosched/internal/vm"
 )
@@ -473,5 +477,109 @@ func TestTablesAndPlotsOfIdleTime(t *testing.T) {
 	}
 	if one, four := height(speed), height(append(speed, idle...)); four < 4*one-4 {
 		t.Errorf("four plots are %d pixels high, one is %d", four, one)
+	}
+}
+
+// Gains are over what each row begins with, and say so. Latencies of wakeups have a plot of
+// their own, with all policies, in which the least of them can be told apart.
+func TestPlotsOfLatency(t *testing.T) {
+	speed := results("ops_per_sec", map[Policy][]float64{"none": {1e6}, "hard": {1.3e6}})
+	long := results("ops_per_sec", map[Policy][]float64{"none": {1e6}, "hard": {1.3e6}})
+	for i := range long {
+		long[i].Run.Row.Name = "long"
+		long[i].Run.Kernel = "vanilla"
+	}
+	long[0].Run.Policy, long[1].Run.Policy = "hard", "none"
+	wakeups := results("usec_p99", map[Policy][]float64{"none": {900, 1500, 2300}, "hard": {80, 90, 100}})
+	for i := range wakeups {
+		wakeups[i].Run.Row.Name = "latency"
+	}
+	cells := Cells(slices.Concat(speed, long, wakeups))
+	list := panels(cells)
+	var got []string
+	for _, p := range list {
+		s := p.label
+		for _, c := range p.cells {
+			s += "; " + c.Row + " " + c.Label()
+		}
+		got = append(got, s)
+	}
+	if want := []string{
+		"gain over none, %; r hard", "gain over hard, vanilla, %; long none, vanilla",
+		"latency of wakeups, 99th percentile, us; latency none; latency hard",
+	}; !slices.Equal(got, want) {
+		t.Fatalf("plots:\n%s\nwanted:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if h, least, most := list[2].bars(list[2].cells[0]); h != 1500 || least != 900 || most != 2300 {
+		t.Errorf("a point at %v, %v to %v", h, least, most)
+	}
+	p, _, err := list[2].draw([]string{"none", "hard"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Y.Min > math.Log10(80) || p.Y.Max < math.Log10(2300) || p.Y.Min < 1 || p.Y.Max > 4 {
+		t.Errorf("the axis is from %v to %v", p.Y.Min, p.Y.Max)
+	}
+	if err := Plot("a plot", cells, filepath.Join(t.TempDir(), "p.svg")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTicks(t *testing.T) {
+	for _, test := range []struct {
+		ticks       func(least, most float64) []plot.Tick
+		least, most float64
+		labels      string
+	}{
+		{linearTicks, -49, 160, "0 50 100 150"},
+		{linearTicks, -0.25, 0.1, "-0.25 -0.20 -0.15 -0.10 -0.05 0.00 0.05 0.10"},
+		{linearTicks, 0, 19, "0 2 4 6 8 10 12 14 16 18"},
+		{linearTicks, -4, 0, "-4 -3 -2 -1 0"},
+		{logTicks, math.Log10(33), math.Log10(2500), "50 100 200 500 1000 2000"},
+		{logTicks, math.Log10(0.3), math.Log10(1.5), "0.5 1"},
+	} {
+		var labels []string
+		for _, tick := range test.ticks(test.least, test.most) {
+			if tick.Value < test.least-1e-9 || tick.Value > test.most+1e-9 {
+				t.Errorf("a tick at %v, from %v to %v", tick.Value, test.least, test.most)
+			}
+			if tick.Label != "" {
+				labels = append(labels, tick.Label)
+			}
+		}
+		if got := strings.Join(labels, " "); got != test.labels {
+			t.Errorf("from %v to %v: %s, wanted %s", test.least, test.most, got, test.labels)
+		}
+	}
+}
+
+// Results that were written can be read again, also those of an earlier version.
+func TestRead(t *testing.T) {
+	list := results("msec", map[Policy][]float64{"none": {10, 30}, "hard": {5, 15}})
+	for i := range list {
+		list[i].Suite = "mine"
+	}
+	var text bytes.Buffer
+	if err := json.NewEncoder(&text).Encode(list); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Read(&text)
+	if err != nil || !reflect.DeepEqual(again, list) {
+		t.Errorf("%v: %+v is %+v", err, list, again)
+	}
+	const old = `[{"run": {"row": {"name": "r"}, "kernel": "test", "policy": "none"}, "metric": "msec", "value": 3, "command": "bin/coslab bench --suite talk --row r"}]`
+	if again, err = Read(strings.NewReader(old)); err != nil || again[0].Suite != "talk" {
+		t.Errorf("%v: %+v", err, again)
+	}
+	for _, test := range []struct{ text, says string }{
+		{"", "EOF"},
+		{"[]", "no results"},
+		{`{"rows": []}`, "object"},
+		{strings.Replace(old, "msec", "furlongs", 1), "furlongs"},
+		{`[{"row": "r", "policy": "none", "metric": "msec"}]`, "none of a run"},
+	} {
+		if _, err := Read(strings.NewReader(test.text)); err == nil || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%q: %v", test.text, err)
+		}
 	}
 }

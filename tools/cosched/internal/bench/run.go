@@ -28,6 +28,7 @@ import (
 
 // Result is what one run measured, and everything that the result depends on.
 type Result struct {
+	Suite    string            `json:"suite"`
 	Run      Run               `json:"run"`
 	Metric   string            `json:"metric"` // a key of metrics
 	Value    float64           `json:"value"`
@@ -50,8 +51,11 @@ type metric struct {
 	// with another by how much less it is, in the metric's own unit; unit is the unit of
 	// these differences.
 	atZero, unit string
-	format       string // of a value
-	scale        float64
+	// If rows differ by orders of magnitude, times is the metric's name in plots, which have
+	// its values then, on a logarithmic axis.
+	times  string
+	format string // of a value
+	scale  float64
 }
 
 // metrics are those that a workload may print.
@@ -59,7 +63,7 @@ var metrics = map[string]metric{
 	"ops_per_sec":        {higherIsBetter: true, format: "%.4g M/s", scale: 1e-6},
 	"msec":               {format: "%.4g ms", scale: 1},
 	"nsec":               {format: "%.2f ns", scale: 1},
-	"usec_p99":           {format: "%.4g us", scale: 1},
+	"usec_p99":           {times: "latency of wakeups, 99th percentile, us", format: "%.4g us", scale: 1},
 	"idle_percent":       {atZero: "idle, %", unit: "points", format: "%.2f %%", scale: 1},
 	"rsd_percent":        {atZero: "standard deviation / mean, %", unit: "points", format: "%.2f %%", scale: 1},
 	"settled_msec":       {atZero: "until settled, ms", unit: "ms", format: "%.0f ms", scale: 1},
@@ -445,7 +449,7 @@ func (b *series) cached(ctx context.Context, r Run) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	res := Result{Run: r, Model: m, Script: r.script(topology)}
+	res := Result{Suite: b.suite, Run: r, Model: m, Script: r.script(topology)}
 	k := b.kernels[r.Kernel]
 	res.Versions = map[string]string{
 		"linux": k.Version, "kernel": filepath.Base(filepath.Dir(k.Image)), "qemu": b.qemu.Version,
@@ -465,7 +469,7 @@ func (b *series) cached(ctx context.Context, r Run) (Result, error) {
 	// The key leaves out what does not change what the run does, such as the name and the
 	// description of the row and which metric is of interest.
 	bare := res
-	bare.Run.Row.About, bare.Run.Row.Name, bare.Run.Row.Metric, bare.Command = "", "", "", ""
+	bare.Suite, bare.Run.Row.About, bare.Run.Row.Name, bare.Run.Row.Metric, bare.Command = "", "", "", "", ""
 	bare.Run.Row.Policies, bare.Run.Row.Kernels, bare.Run.Row.Transfer = nil, nil, nil
 	bare.Model.About, bare.Model.Sources, bare.Model.Published, bare.Model.GHz = "", nil, nil, 0
 	data, err := json.Marshal(bare)
@@ -478,7 +482,7 @@ func (b *series) cached(ctx context.Context, r Run) (Result, error) {
 	if !b.opts.Fresh {
 		var old Result
 		if data, err := os.ReadFile(file); err == nil && json.Unmarshal(data, &old) == nil && old.Key == res.Key {
-			old.Run, old.Command = r, res.Command
+			old.Suite, old.Run, old.Command = res.Suite, r, res.Command
 			if old.Metric, old.Value, err = parseResult(old.Output, r.Row.Metric); err != nil {
 				return old, err
 			}

@@ -2,6 +2,8 @@ package bench
 
 import (
 	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -36,6 +38,10 @@ type Cell struct {
 	GainLeast float64 `json:"gain_least"`
 	GainMost  float64 `json:"gain_most"`
 	Unit      string  `json:"unit"`
+	// Over is what the gain is over: the policy of the row's first cell, and its kernel
+	// unless that is "test". First is set in that cell itself.
+	Over  string `json:"over"`
+	First bool   `json:"first,omitempty"`
 }
 
 // median returns the median of some numbers. If their number is even, that is the mean of
@@ -71,6 +77,29 @@ func gain(metric string, value, over float64) float64 {
 	return 100 * (over/value - 1)
 }
 
+// Read reads results that were written as JSON, of one suite.
+func Read(r io.Reader) ([]Result, error) {
+	var list []Result
+	if err := json.NewDecoder(r).Decode(&list); err != nil {
+		return nil, err
+	}
+	if len(list) == 0 {
+		return nil, errors.New("it has no results")
+	}
+	for i := range list {
+		r := &list[i]
+		if _, known := metrics[r.Metric]; !known || r.Run.Row.Name == "" || r.Run.Policy == "" {
+			return nil, fmt.Errorf("its result %d is none of a run: row %q, policy %q, metric %q", i+1, r.Run.Row.Name, r.Run.Policy, r.Metric)
+		}
+		if r.Suite == "" {
+			// Files of earlier versions have the name in the command only.
+			_, after, _ := strings.Cut(r.Command, " --suite ")
+			r.Suite, _, _ = strings.Cut(after, " ")
+		}
+	}
+	return list, nil
+}
+
 // Cells sums up results, in their order.
 func Cells(results []Result) []Cell {
 	type id struct {
@@ -102,6 +131,7 @@ func Cells(results []Result) []Cell {
 			base[first] = c
 		}
 		b := base[first]
+		c.Over, c.First = b.placement(), b == c
 		c.Gain = gain(c.Metric, c.Median, b.Median)
 		c.GainLeast, c.GainMost = c.Gain, c.Gain
 		if len(c.Values) == len(b.Values) {
@@ -119,12 +149,17 @@ func Cells(results []Result) []Cell {
 // Caveat belongs to each table and plot.
 const Caveat = "Machine models in virtual time: one scheduler against another, not how fast hardware is."
 
+// placement returns the policy, and the kernel unless that is the usual one.
+func (c Cell) placement() string {
+	if c.Kernel != "test" {
+		return string(c.Policy) + ", " + c.Kernel
+	}
+	return string(c.Policy)
+}
+
 // Label names a cell within its row.
 func (c Cell) Label() string {
-	s := string(c.Policy)
-	if c.Kernel != "test" {
-		s += ", " + c.Kernel
-	}
+	s := c.placement()
 	if c.Transfer != 1 {
 		s += fmt.Sprintf(", transfers × %g", c.Transfer)
 	}

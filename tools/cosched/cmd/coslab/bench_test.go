@@ -1,0 +1,50 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const oneRow = `[
+{"suite": "mine", "run": {"row": {"name": "r"}, "kernel": "test", "policy": "none", "transfer": 1, "seed": 1}, "metric": "msec", "value": 30},
+{"suite": "mine", "run": {"row": {"name": "r"}, "kernel": "test", "policy": "hard", "transfer": 1, "seed": 1}, "metric": "msec", "value": 20}]
+`
+
+// With --from, tables and plots are made of results that are there, which stay as they are.
+func TestBenchFrom(t *testing.T) {
+	dir := t.TempDir()
+	results := filepath.Join(dir, "results.json")
+	if err := os.WriteFile(results, []byte(oneRow), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := runBench(t.Context(), []string{"--from", results, "--out", dir}); err != nil {
+		t.Fatal(err)
+	}
+	for name, says := range map[string]string{
+		"table.txt": "+50.0 %", "table.rst": "+50.0 %", "means.rst": "``r``", "plot.png": "PNG", "plot.svg": "suite mine", "results.json": oneRow,
+	} {
+		if data, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !strings.Contains(string(data), says) {
+			t.Errorf("no %q in %s (%v)", says, name, err)
+		}
+	}
+}
+
+func TestBenchOptions(t *testing.T) {
+	for _, test := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"--from", "/nonesuch"}, "/nonesuch"},
+		{[]string{"--from", "r.json", "--fresh"}, "--fresh"},
+		{[]string{"--from", "r.json", "--row", "r"}, "--row"},
+		{[]string{"--jobs", "0"}, "--jobs"},
+		{[]string{"--seed", "one"}, "one"},
+		{[]string{"stray"}, "stray"},
+	} {
+		if err := runBench(t.Context(), test.args); err == nil || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: %v", test.args, err)
+		}
+	}
+}
