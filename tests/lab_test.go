@@ -373,7 +373,7 @@ func TestRunsAreOne(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s, err = s.Only([]string{"2x4"}, []string{"cosched"}, []uint64{seed}); err != nil {
+		if s, err = s.Only(bench.Selection{Rows: []string{"2x4"}, Policies: []string{"cosched"}, Seeds: []uint64{seed}}); err != nil {
 			t.Fatal(err)
 		}
 		s.Rows[0].Args = []string{"--workers", "4", "--locks", "64", "--records", "512", "--warmup", "20", "--time", "30"}
@@ -402,7 +402,7 @@ func TestSeedsAgree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s, err = s.Only([]string{"2x8"}, []string{"hard", "cosched"}, []uint64{1, 2, 3, 4, 5}); err != nil {
+	if s, err = s.Only(bench.Selection{Rows: []string{"2x8"}, Policies: []string{"hard", "cosched"}, Seeds: []uint64{1, 2, 3, 4, 5}}); err != nil {
 		t.Fatal(err)
 	}
 	results, err := bench.Do(t.Context(), s, bench.Options{})
@@ -436,7 +436,7 @@ func TestBench(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s, err = s.Only([]string{"2x4-busy"}, nil, []uint64{1, 2, 3, 4}); err != nil {
+	if s, err = s.Only(bench.Selection{Rows: []string{"2x4-busy"}, Seeds: []uint64{1, 2, 3, 4}}); err != nil {
 		t.Fatal(err)
 	}
 	s.Rows[0].Args = []string{"--workers", "4", "--busy", "0", "--locks", "64", "--records", "512", "--warmup", "40", "--time", "30"}
@@ -488,7 +488,7 @@ func TestBursts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s, err = s.Only([]string{"bursts-3"}, []string{"auto"}, []uint64{1, 2}); err != nil {
+	if s, err = s.Only(bench.Selection{Rows: []string{"bursts-3"}, Policies: []string{"auto"}, Seeds: []uint64{1, 2}}); err != nil {
 		t.Fatal(err)
 	}
 	results, err := bench.Do(t.Context(), s, bench.Options{Fresh: true})
@@ -513,7 +513,7 @@ func TestSoak(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s, err = s.Only([]string{"idle-class", "fair-1"}, []string{"none"}, []uint64{1}); err != nil {
+	if s, err = s.Only(bench.Selection{Rows: []string{"idle-class", "fair-1"}, Policies: []string{"none"}, Seeds: []uint64{1}}); err != nil {
 		t.Fatal(err)
 	}
 	args := [][]string{{"--number", "8", "--warmup", "50", "--time", "500"}, {"--number", "48", "--time", "500", "--result", "rsd"}}
@@ -567,7 +567,7 @@ func TestIdleClassSpills(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s, err = s.Only([]string{"batch-idle"}, []string{"none", "cosched"}, []uint64{1}); err != nil {
+	if s, err = s.Only(bench.Selection{Rows: []string{"batch-idle"}, Policies: []string{"none", "cosched"}, Seeds: []uint64{1}}); err != nil {
 		t.Fatal(err)
 	}
 	s.Rows[0].Kernels = []string{"test"}
@@ -589,7 +589,7 @@ func TestBenchCompiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s, err = s.Only([]string{"kernbench-2"}, []string{"cosched"}, []uint64{1}); err != nil {
+	if s, err = s.Only(bench.Selection{Rows: []string{"kernbench-2"}, Policies: []string{"cosched"}, Seeds: []uint64{1}}); err != nil {
 		t.Fatal(err)
 	}
 	s.Rows[0].Args = []string{"SOURCES=tools/lib/ctype.c"}

@@ -22,9 +22,9 @@ func init() {
 const benchUsage = `usage: coslab bench [OPTIONS]
 
 Runs a suite of workloads, on machine models or on topologies alone, each workload with each
-placement policy and each seed, and prints a table. Results of earlier runs are taken from the cache,
-so a series that was interrupted continues where it stopped. With --from, runs nothing, and makes
-the tables and plots of results that are there.
+placement policy and each seed, and prints a table, with a command for each row that repeats it. Results of
+earlier runs are taken from the cache, so a series that was interrupted continues where it stopped.
+With --from, runs nothing, and makes the tables and plots of results that are there.
 
 Policies: none; hard, which binds each cluster to an LLC domain with its cpuset; cosched, which does
 the same with cosched.cpus_preferred ("cosched 1 100" with other weights); hard+cosched, which does
@@ -48,10 +48,12 @@ func runBench(ctx context.Context, args []string) error {
 	base := fs.String("base", "", "Linux `version` of the kernels (default is the version that the suite asks for, or "+kbuild.Base()+")")
 	jobs := fs.Int("jobs", 2, "`guests` at a time")
 	fresh := fs.Bool("fresh", false, "run everything, also what is in the cache")
-	var rows, policies, seedTexts listFlag
+	var rows, policies, kernels, factors, seeds listFlag
 	fs.Var(&rows, "row", "run only the row of this `name` (repeatable)")
 	fs.Var(&policies, "policy", "use this `policy` instead of the suite's policies (repeatable)")
-	fs.Var(&seedTexts, "seed", "use this `number` instead of the suite's seeds (repeatable)")
+	fs.Var(&kernels, "kernel", "use this `variant` of the kernel instead of the suite's kernels (repeatable)")
+	fs.Var(&factors, "transfer", "multiply the cost of a model's transfers between LLCs by this `factor`, instead of the suite's (repeatable)")
+	fs.Var(&seeds, "seed", "use this `number` instead of the suite's seeds (repeatable)")
 	fs.Usage = func() {
 		fmt.Fprint(fs.Output(), benchUsage)
 		fs.PrintDefaults()
@@ -69,7 +71,7 @@ func runBench(ctx context.Context, args []string) error {
 		return listSuites(os.Stdout, *asJSON)
 	}
 	if *from != "" {
-		if f := firstSet(fs, "suite", "base", "jobs", "fresh", "row", "policy", "seed"); f != "" {
+		if f := firstSet(fs, "suite", "base", "jobs", "fresh", "row", "policy", "kernel", "transfer", "seed"); f != "" {
 			return fmt.Errorf("--%s is for runs, and with --from there are none", f)
 		}
 		results, err := readResults(*from)
@@ -78,19 +80,26 @@ func runBench(ctx context.Context, args []string) error {
 		}
 		return showBench(*out, results, *asJSON)
 	}
-	var seeds []uint64
-	for _, s := range seedTexts {
+	only := bench.Selection{Rows: rows, Policies: policies, Kernels: kernels}
+	for _, s := range seeds {
 		n, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {
 			return fmt.Errorf("--seed %s: not a number", s)
 		}
-		seeds = append(seeds, n)
+		only.Seeds = append(only.Seeds, n)
+	}
+	for _, s := range factors {
+		f, err := strconv.ParseFloat(s, 64)
+		if err != nil {
+			return fmt.Errorf("--transfer %s: not a number", s)
+		}
+		only.Transfer = append(only.Transfer, f)
 	}
 	suite, err := bench.FindSuite(*name)
 	if err != nil {
 		return err
 	}
-	if suite, err = suite.Only(rows, policies, seeds); err != nil {
+	if suite, err = suite.Only(only); err != nil {
 		return err
 	}
 	results, err := bench.Do(ctx, suite, bench.Options{Base: *base, Jobs: *jobs, Fresh: *fresh, Progress: os.Stderr})

@@ -40,7 +40,14 @@ func TestBenchOptions(t *testing.T) {
 		{[]string{"--from", "r.json", "--fresh"}, "--fresh"},
 		{[]string{"--from", "r.json", "--row", "r"}, "--row"},
 		{[]string{"--jobs", "0"}, "--jobs"},
+		{[]string{"--from", "r.json", "--transfer", "2"}, "--transfer"},
 		{[]string{"--seed", "one"}, "one"},
+		{[]string{"--seed", "1", "--seed", "1"}, "seed 1 is given twice"},
+		{[]string{"--transfer", "half"}, "half"},
+		{[]string{"--transfer", "-1"}, "-1"},
+		{[]string{"--transfer", "NaN"}, "NaN"},
+		{[]string{"--kernel", "corn"}, "corn"},
+		{[]string{"--suite", "talk", "--transfer", "2"}, "model"},
 		{[]string{"stray"}, "stray"},
 	} {
 		if err := runBench(t.Context(), test.args); err == nil || !strings.Contains(err.Error(), test.says) {

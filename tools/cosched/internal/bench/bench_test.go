@@ -2,20 +2,24 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"image/png"
 	"math"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"gonum.org/v1/plot"
 
+	"cosched.io/cosched/internal/kbuild"
 	"cosched.io/cosched/internal/vm"
 )
 
@@ -73,6 +77,11 @@ func TestBadSuites(t *testing.T) {
 		{`"args": []`, `"args": [], "quantum": "1s"`, "quantum"},
 		{`"args": []`, `"args": [], "quantum": "10"`, "quantum"},
 		{`[1, 2]`, `[]`, "seeds"},
+		{`[1, 2]`, `[1, 2, 1]`, "seed 1 is given twice"},
+		{`[0.5, 1]`, `[1, 1]`, "transfer 1 is given twice"},
+		{`["vanilla", "test"]`, `["vanilla", "vanilla"]`, "kernel vanilla is given twice"},
+		{`["vanilla", "test"]`, `["corn"]`, "corn"},
+		{`"args": []`, `"args": [], "policies": ["none", "none"]`, "policy none is given twice"},
 		{`"about": "x"`, `"abbot": "x"`, "abbot"},
 	} {
 		if !strings.Contains(sound, test.from) {
@@ -128,7 +137,7 @@ func TestOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	one, err := s.Only([]string{"r"}, []string{"cosched 4 1000"}, []uint64{7})
+	one, err := s.Only(Selection{Rows: []string{"r"}, Policies: []string{"cosched 4 1000"}, Seeds: []uint64{7}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,29 +152,163 @@ func TestOnly(t *testing.T) {
 	if len(s.Rows[0].Policies) != 4 {
 		t.Error("the suite itself has changed")
 	}
-	if _, err := s.Only(nil, []string{"hard+cosched", "pinned"}, nil); err != nil {
-		t.Error(err)
+	two, err := s.Only(Selection{Policies: []string{"hard+cosched", "pinned"}, Kernels: []string{"vanilla", "debug"}, Transfer: []float64{3}})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if _, err := s.Only(nil, []string{"hard+auto"}, nil); err == nil {
-		t.Error("a policy that is none was taken")
+	for i, r := range two.Runs() {
+		if want := []string{"pinned vanilla", "hard+cosched debug", "pinned debug"}[i%3]; fmt.Sprint(r.Policy, " ", r.Kernel) != want || r.Transfer != 3 {
+			t.Errorf("run %d: %v, wanted %s", i, r, want)
+		}
 	}
-	if _, err := s.Only([]string{"q"}, nil, nil); err == nil {
-		t.Error("a row that is not there was found")
-	}
-	if _, err := s.Only(nil, []string{"soft"}, nil); err == nil {
-		t.Error("a policy that is not there was found")
+	for _, test := range []struct {
+		only Selection
+		says string
+	}{
+		{Selection{Rows: []string{"q"}}, "q"},
+		{Selection{Policies: []string{"hard+auto"}}, "hard+auto"},
+		{Selection{Policies: []string{"soft"}}, "soft"},
+		{Selection{Kernels: []string{"corn"}}, "corn"},
+		{Selection{Transfer: []float64{0}}, "transfer"},
+		{Selection{Policies: []string{"auto"}, Kernels: []string{"vanilla"}}, "nothing to run"},
+		// Results of what is given twice would count twice.
+		{Selection{Rows: []string{"r", "r"}}, "row r is given twice"},
+		{Selection{Policies: []string{"none", "auto", "none"}}, "policy none is given twice"},
+		{Selection{Kernels: []string{"test", "test"}}, "kernel test is given twice"},
+		{Selection{Transfer: []float64{0.5, 0.5}}, "transfer 0.5 is given twice"},
+		{Selection{Seeds: []uint64{1, 1}}, "seed 1 is given twice"},
+	} {
+		if _, err := s.Only(test.only); err == nil || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%+v: %v", test.only, err)
+		}
 	}
 
 	// There is nothing to place in a row without clusters.
 	if s, err = parseSuite("s", []byte(soundTopology)); err != nil {
 		t.Fatal(err)
 	}
-	if s, err = s.Only(nil, []string{"hard", "cosched"}, nil); err != nil {
+	if _, err := s.Only(Selection{Transfer: []float64{2}}); err == nil || !strings.Contains(err.Error(), "model") {
+		t.Errorf("costs of no model: %v", err)
+	}
+	if s, err = s.Only(Selection{Policies: []string{"hard", "cosched"}}); err != nil {
 		t.Fatal(err)
 	}
 	if p := s.Rows[1].Policies; len(p) != 1 || p[0] != "none" || len(s.Rows[0].Policies) != 2 {
 		t.Errorf("policies %v and, without clusters, %v", s.Rows[0].Policies, p)
 	}
+}
+
+// Commands have the options that differ from the suite, so that each repeats what it is to
+// repeat and nothing else.
+func TestCommands(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "my suite.json")
+	if err := os.WriteFile(path, []byte(sound), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		suite, base  string
+		only         Selection
+		command, row string // of the last run, and of all runs of its row
+	}{
+		{"quick", "", Selection{Rows: []string{"1x8-compute"}}, "--suite quick --row 1x8-compute --policy auto --seed 3", "--suite quick --row 1x8-compute"},
+		{"quick", "7.3", Selection{Rows: []string{"1x8-compute"}, Policies: []string{"none", "cosched 1 100"}, Seeds: []uint64{7}},
+			"--suite quick --base 7.3 --row 1x8-compute --policy 'cosched 1 100' --seed 7",
+			"--suite quick --base 7.3 --row 1x8-compute --policy none --policy 'cosched 1 100' --seed 7"},
+		{"unused", "", Selection{Rows: []string{"pipe"}, Seeds: []uint64{2}}, "--suite unused --row pipe --kernel test --seed 2", "--suite unused --row pipe --seed 2"},
+		{"cache-aware", "7.3", Selection{Rows: []string{"2x4-processes"}, Policies: []string{"none"}},
+			"--suite cache-aware --row 2x4-processes --policy none --seed 5", "--suite cache-aware --row 2x4-processes --policy none"},
+		{path, "", Selection{Transfer: []float64{0.5}}, "--suite '" + path + "' --row r --kernel test --transfer 0.5 --policy auto --seed 2",
+			"--suite '" + path + "' --row r --transfer 0.5"},
+	} {
+		s, err := FindSuite(test.suite)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err = s.Only(test.only); err != nil {
+			t.Fatal(err)
+		}
+		base := cmp.Or(test.base, kbuild.DefaultBase)
+		runs := s.Runs()
+		r := runs[len(runs)-1]
+		if got, want := s.runCommand(base, r), "bin/coslab bench "+test.command+" --fresh"; got != want {
+			t.Errorf("%v:\n%s, wanted\n%s", r, got, want)
+		}
+		if got, want := s.rowCommand(base, r.Row), "bin/coslab bench "+test.row+" --fresh"; got != want {
+			t.Errorf("row of %v:\n%s, wanted\n%s", r, got, want)
+		}
+	}
+}
+
+// With the options of its command, the suite has that one run; with those of a row's, the
+// runs of the row.
+func TestCommandsRepeat(t *testing.T) {
+	list, err := Suites()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range list {
+		runs := s.Runs()
+		rows := map[string][]Run{}
+		for _, r := range runs {
+			rows[r.Row.Name] = append(rows[r.Row.Name], r)
+		}
+		only := func(command string) []string {
+			o, err := s.Only(selection(t, command))
+			if err != nil {
+				t.Fatalf("%s: %v", command, err)
+			}
+			var names []string
+			for _, r := range o.Runs() {
+				names = append(names, r.String())
+			}
+			return names
+		}
+		for _, r := range runs {
+			command := s.runCommand(kbuild.DefaultBase, r)
+			if got := only(command); len(got) != 1 || got[0] != r.String() {
+				t.Errorf("suite %s, %v: %s makes %q", s.Name, r, command, got)
+			}
+		}
+		for _, r := range rows {
+			command := s.rowCommand(kbuild.DefaultBase, r[0].Row)
+			if got := only(command); len(got) != len(r) {
+				t.Errorf("suite %s, row %s: %s makes %q", s.Name, r[0].Row.Name, command, got)
+			}
+		}
+	}
+}
+
+// selection returns what a command asks for.
+func selection(t *testing.T, command string) Selection {
+	t.Helper()
+	var o Selection
+	for _, option := range strings.Split(strings.TrimSuffix(command, " --fresh"), " --")[1:] {
+		name, value, _ := strings.Cut(option, " ")
+		value = strings.Trim(value, "'")
+		var err error
+		switch name {
+		case "suite", "base":
+		case "row":
+			o.Rows = append(o.Rows, value)
+		case "kernel":
+			o.Kernels = append(o.Kernels, value)
+		case "policy":
+			o.Policies = append(o.Policies, value)
+		case "transfer":
+			o.Transfer = append(o.Transfer, 0)
+			o.Transfer[len(o.Transfer)-1], err = strconv.ParseFloat(value, 64)
+		case "seed":
+			o.Seeds = append(o.Seeds, 0)
+			o.Seeds[len(o.Seeds)-1], err = strconv.ParseUint(value, 10, 64)
+		default:
+			t.Fatalf("%s: no option --%s", command, name)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return o
 }
 
 func TestScript(t *testing.T) {
@@ -385,6 +528,16 @@ func TestTablesAndPlots(t *testing.T) {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, &text)
 		}
+	}
+	if strings.Contains(text.String(), "To run") {
+		t.Errorf("commands of none:\n%s", &text)
+	}
+	for i := range cells {
+		cells[i].Repeat = "bin/coslab bench --row r"
+	}
+	text.Reset()
+	if err := WriteTable(&text, cells); err != nil || !strings.HasSuffix(text.String(), Caveat+"\n\nTo run a row again:\n  bin/coslab bench --row r\n") {
+		t.Errorf("%v: no command below\n%s", err, &text)
 	}
 	lines := strings.Split(strings.TrimSpace(rst.String()), "\n")
 	if len(lines) != 6 || lines[0] != lines[2] || lines[0] != lines[5] {

@@ -40,7 +40,8 @@ type Result struct {
 	Versions map[string]string `json:"versions"`
 	Script   string            `json:"script"`
 	HostSec  float64           `json:"host_seconds"`
-	Command  string            `json:"command"` // reproduces the run
+	Command  string            `json:"command"` // repeats the run
+	Repeat   string            `json:"repeat"`  // repeats all runs of the row
 	Key      string            `json:"key"`     // of the cache: a hash of what the result depends on
 }
 
@@ -262,7 +263,7 @@ type Options struct {
 // series has what all runs of a suite share.
 type series struct {
 	opts     Options
-	suite    string
+	suite    Suite
 	bin      string // workloads
 	cache    string
 	kernels  map[string]*kbuild.Kernel
@@ -348,7 +349,7 @@ func prepare(ctx context.Context, s Suite, runs []Run, o Options) (*series, erro
 	if err != nil {
 		return nil, err
 	}
-	b := &series{opts: o, suite: s.Name, cache: filepath.Join(cache, "bench"), kernels: map[string]*kbuild.Kernel{},
+	b := &series{opts: o, suite: s, cache: filepath.Join(cache, "bench"), kernels: map[string]*kbuild.Kernel{},
 		programs: map[string]string{}, cargoes: map[string]*cargo{}, total: len(runs), started: time.Now()}
 	if err := os.MkdirAll(b.cache, 0o755); err != nil {
 		return nil, err
@@ -449,7 +450,7 @@ func (b *series) cached(ctx context.Context, r Run) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	res := Result{Suite: b.suite, Run: r, Model: m, Script: r.script(topology)}
+	res := Result{Suite: b.suite.Name, Run: r, Model: m, Script: r.script(topology)}
 	k := b.kernels[r.Kernel]
 	res.Versions = map[string]string{
 		"linux": k.Version, "kernel": filepath.Base(filepath.Dir(k.Image)), "qemu": b.qemu.Version,
@@ -465,11 +466,12 @@ func (b *series) cached(ctx context.Context, r Run) (Result, error) {
 	if r.Row.Model != "" {
 		res.Versions["machine"] = b.plugin
 	}
-	res.Command = fmt.Sprintf("bin/coslab bench --suite %s --row %s --policy '%s' --seed %d --fresh", b.suite, r.Row.Name, r.Policy, r.Seed)
+	res.Command, res.Repeat = b.suite.runCommand(b.opts.Base, r), b.suite.rowCommand(b.opts.Base, r.Row)
 	// The key leaves out what does not change what the run does, such as the name and the
 	// description of the row and which metric is of interest.
 	bare := res
-	bare.Suite, bare.Run.Row.About, bare.Run.Row.Name, bare.Run.Row.Metric, bare.Command = "", "", "", "", ""
+	bare.Suite, bare.Command, bare.Repeat = "", "", ""
+	bare.Run.Row.About, bare.Run.Row.Name, bare.Run.Row.Metric = "", "", ""
 	bare.Run.Row.Policies, bare.Run.Row.Kernels, bare.Run.Row.Transfer = nil, nil, nil
 	bare.Model.About, bare.Model.Sources, bare.Model.Published, bare.Model.GHz = "", nil, nil, 0
 	data, err := json.Marshal(bare)
@@ -482,7 +484,7 @@ func (b *series) cached(ctx context.Context, r Run) (Result, error) {
 	if !b.opts.Fresh {
 		var old Result
 		if data, err := os.ReadFile(file); err == nil && json.Unmarshal(data, &old) == nil && old.Key == res.Key {
-			old.Suite, old.Run, old.Command = res.Suite, r, res.Command
+			old.Suite, old.Run, old.Command, old.Repeat = res.Suite, r, res.Command, res.Repeat
 			if old.Metric, old.Value, err = parseResult(old.Output, r.Row.Metric); err != nil {
 				return old, err
 			}

@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -23,6 +24,7 @@ import (
 	"strings"
 	"time"
 
+	"cosched.io/cosched/internal/kbuild"
 	"cosched.io/cosched/internal/lab"
 	"cosched.io/cosched/internal/vm"
 )
@@ -34,6 +36,9 @@ type Suite struct {
 	Base  string   `json:"base,omitempty"` // Linux version that has what the suite is about; kbuild.Base() when empty
 	Seeds []uint64 `json:"seeds"`
 	Rows  []Row    `json:"rows"`
+
+	from  string // what FindSuite found it by
+	whole *Suite // as it was before Only
 }
 
 // Row is a workload on a machine model, or on a topology without one.
@@ -189,7 +194,9 @@ func FindSuite(name string) (Suite, error) {
 		if err != nil {
 			return Suite{}, fmt.Errorf("suite: %w", err)
 		}
-		return parseSuite(strings.TrimSuffix(filepath.Base(name), ".json"), data)
+		s, err := parseSuite(strings.TrimSuffix(filepath.Base(name), ".json"), data)
+		s.from = name
+		return s, err
 	}
 	list, err := Suites()
 	if err != nil {
@@ -212,7 +219,7 @@ func parseSuite(name string, data []byte) (Suite, error) {
 	if err := d.Decode(&s); err != nil {
 		return s, fmt.Errorf("suite %s: %w", name, err)
 	}
-	s.Name = name
+	s.Name, s.from = name, name
 	seen := map[string]bool{}
 	for i := range s.Rows {
 		r := &s.Rows[i]
@@ -236,6 +243,11 @@ func parseSuite(name string, data []byte) (Suite, error) {
 	if len(s.Rows) == 0 || len(s.Seeds) == 0 {
 		return s, fmt.Errorf("suite %s: no rows, or no seeds", name)
 	}
+	if err := once("seed", s.Seeds); err != nil {
+		return s, fmt.Errorf("suite %s: %w", name, err)
+	}
+	whole := s
+	s.whole = &whole
 	return s, nil
 }
 
@@ -309,9 +321,21 @@ func (r Row) check() error {
 		}
 	}
 	for _, f := range r.Transfer {
-		if f <= 0 || f > 100 {
-			return fmt.Errorf("transfer costs times %g: over 0, to 100", f)
+		if err := checkTransfer(f); err != nil {
+			return err
 		}
+	}
+	for _, k := range r.Kernels {
+		if _, err := kbuild.FindVariant(k); err != nil {
+			return err
+		}
+	}
+	return errors.Join(once("policy", r.Policies), once("kernel", r.Kernels), once("transfer", r.Transfer))
+}
+
+func checkTransfer(factor float64) error {
+	if !(factor > 0 && factor <= 100) {
+		return fmt.Errorf("transfer costs times %g: over 0, to 100", factor)
 	}
 	return nil
 }
@@ -354,7 +378,7 @@ func (s Suite) Runs() []Run {
 			for _, seed := range s.Seeds {
 				for _, k := range row.Kernels {
 					for _, p := range row.Policies {
-						if p.usesCosched() && k == "vanilla" {
+						if p.usesCosched() && (k == "vanilla" || k == "off") {
 							continue
 						}
 						runs = append(runs, Run{row, k, p, f, seed})
@@ -366,16 +390,30 @@ func (s Suite) Runs() []Run {
 	return runs
 }
 
-// Only returns the suite with only the rows, policies and seeds that are asked for; an
-// empty list asks for all.
-func (s Suite) Only(rows, policies []string, seeds []uint64) (Suite, error) {
-	out := s
-	if len(seeds) > 0 {
-		out.Seeds = seeds
+// Selection says which rows and which runs of them are asked for. An empty list asks for
+// what the suite has; any other list, except for that of rows, replaces the suite's.
+type Selection struct {
+	Rows     []string
+	Policies []string
+	Kernels  []string
+	Transfer []float64
+	Seeds    []uint64
+}
+
+// Only returns the suite with only what is asked for. Policies do not replace those of a row
+// without clusters, where there is nothing to place, and transfer costs only those of models.
+func (s Suite) Only(o Selection) (Suite, error) {
+	if err := o.check(); err != nil {
+		return s, err
 	}
-	if len(rows) > 0 {
+	out := s
+	if len(o.Seeds) > 0 {
+		out.Seeds = o.Seeds
+	}
+	out.Rows = slices.Clone(s.Rows)
+	if len(o.Rows) > 0 {
 		out.Rows = nil
-		for _, name := range rows {
+		for _, name := range o.Rows {
 			i := slices.IndexFunc(s.Rows, func(r Row) bool { return r.Name == name })
 			if i < 0 {
 				var names []string
@@ -387,20 +425,115 @@ func (s Suite) Only(rows, policies []string, seeds []uint64) (Suite, error) {
 			out.Rows = append(out.Rows, s.Rows[i])
 		}
 	}
-	if len(policies) > 0 {
-		var list []Policy
-		for _, p := range policies {
-			if err := Policy(p).check(); err != nil {
-				return s, err
-			}
-			list = append(list, Policy(p))
-		}
-		out.Rows = slices.Clone(out.Rows)
-		for i := range out.Rows {
-			if out.Rows[i].Clusters > 0 {
-				out.Rows[i].Policies = list
+	if len(o.Transfer) > 0 && !slices.ContainsFunc(out.Rows, func(r Row) bool { return r.Model != "" }) {
+		return s, errors.New("transfer costs are a model's, and none of the rows has one")
+	}
+	for i := range out.Rows {
+		r := &out.Rows[i]
+		if len(o.Policies) > 0 && r.Clusters > 0 {
+			r.Policies = nil
+			for _, p := range o.Policies {
+				r.Policies = append(r.Policies, Policy(p))
 			}
 		}
+		if len(o.Kernels) > 0 {
+			r.Kernels = o.Kernels
+		}
+		if len(o.Transfer) > 0 && r.Model != "" {
+			r.Transfer = o.Transfer
+		}
+	}
+	if len(out.Runs()) == 0 {
+		return s, errors.New("nothing to run: policies of cosched need a kernel that has it")
 	}
 	return out, nil
 }
+
+func (o Selection) check() error {
+	for _, p := range o.Policies {
+		if err := Policy(p).check(); err != nil {
+			return err
+		}
+	}
+	for _, k := range o.Kernels {
+		if _, err := kbuild.FindVariant(k); err != nil {
+			return err
+		}
+	}
+	for _, f := range o.Transfer {
+		if err := checkTransfer(f); err != nil {
+			return err
+		}
+	}
+	// What is run twice would count twice, and the standard error would be too small.
+	return errors.Join(once("row", o.Rows), once("policy", o.Policies), once("kernel", o.Kernels),
+		once("transfer", o.Transfer), once("seed", o.Seeds))
+}
+
+// once returns an error if a list has an element twice.
+func once[T comparable](what string, list []T) error {
+	for i, v := range list {
+		if slices.Contains(list[:i], v) {
+			return fmt.Errorf("%s %v is given twice", what, v)
+		}
+	}
+	return nil
+}
+
+// runCommand returns the shell command that repeats a run, on kernels of this base.
+func (s Suite) runCommand(base string, r Run) string {
+	return s.command(base, r.Row, []Policy{r.Policy}, []string{r.Kernel}, []float64{r.Transfer}, []uint64{r.Seed})
+}
+
+// rowCommand returns the one that repeats all runs of a row.
+func (s Suite) rowCommand(base string, r Row) string {
+	return s.command(base, r, r.Policies, r.Kernels, r.Transfer, s.Seeds)
+}
+
+// command returns the shell command that makes these runs of a row: options say in what they
+// differ from those of the whole suite.
+func (s Suite) command(base string, row Row, policies []Policy, kernels []string, transfer []float64, seeds []uint64) string {
+	words := []string{"bin/coslab", "bench", "--suite", s.from}
+	option := func(name, value string) { words = append(words, "--"+name, value) }
+	if base != cmp.Or(s.Base, kbuild.DefaultBase) {
+		option("base", base)
+	}
+	option("row", row.Name)
+	var all Suite
+	if s.whole != nil {
+		all = *s.whole
+	}
+	var its Row
+	if i := slices.IndexFunc(all.Rows, func(r Row) bool { return r.Name == row.Name }); i >= 0 {
+		its = all.Rows[i]
+	}
+	if !slices.Equal(kernels, its.Kernels) {
+		for _, k := range kernels {
+			option("kernel", k)
+		}
+	}
+	if !slices.Equal(transfer, its.Transfer) {
+		for _, f := range transfer {
+			option("transfer", strconv.FormatFloat(f, 'g', -1, 64))
+		}
+	}
+	if !slices.Equal(policies, its.Policies) {
+		for _, p := range policies {
+			option("policy", string(p))
+		}
+	}
+	if !slices.Equal(seeds, all.Seeds) {
+		for _, seed := range seeds {
+			option("seed", strconv.FormatUint(seed, 10))
+		}
+	}
+	for i, w := range words {
+		if !plainWord.MatchString(w) {
+			words[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(append(words, "--fresh"), " ")
+}
+
+// plainWord matches words that a shell takes as they are.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)

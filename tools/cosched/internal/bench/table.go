@@ -42,6 +42,9 @@ type Cell struct {
 	// unless that is "test". First is set in that cell itself.
 	Over  string `json:"over"`
 	First bool   `json:"first,omitempty"`
+	// Repeat is the command that runs the row again; results of earlier versions do not have
+	// it.
+	Repeat string `json:"repeat,omitempty"`
 }
 
 // median returns the median of some numbers. If their number is even, that is the mean of
@@ -114,7 +117,7 @@ func Cells(results []Result) []Cell {
 		c := cells[k]
 		if c == nil {
 			c = &Cell{Row: k.row, About: r.Run.Row.About, Machine: r.Run.Row.Machine(), Kernel: k.kernel, Transfer: k.transfer,
-				Policy: k.policy, Metric: r.Metric, Unit: cmp.Or(metrics[r.Metric].unit, "%")}
+				Policy: k.policy, Metric: r.Metric, Unit: cmp.Or(metrics[r.Metric].unit, "%"), Repeat: r.Repeat}
 			cells[k] = c
 			order = append(order, k)
 		}
@@ -166,7 +169,7 @@ func (c Cell) Label() string {
 	return s
 }
 
-// WriteTable prints cells for people.
+// WriteTable prints cells for people, and below them the command that repeats each row.
 func WriteTable(w io.Writer, cells []Cell) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "row\tmachine\tpolicy\tmedian\tleast\tmost\tmean\tagainst the first\tof single seeds\t")
@@ -188,7 +191,17 @@ func WriteTable(w io.Writer, cells []Cell) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(w, Caveat)
+	text := Caveat + "\n"
+	var commands []string
+	for _, c := range cells {
+		if c.Repeat != "" {
+			index(&commands, c.Repeat)
+		}
+	}
+	if len(commands) > 0 {
+		text += "\nTo run a row again:\n  " + strings.Join(commands, "\n  ") + "\n"
+	}
+	_, err := io.WriteString(w, text)
 	return err
 }
 

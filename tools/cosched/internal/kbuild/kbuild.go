@@ -41,8 +41,8 @@ import (
 	"time"
 )
 
-// defaultBase is the Linux version that a build uses unless told otherwise.
-const defaultBase = "6.12"
+// DefaultBase is the Linux version that a build uses unless told otherwise.
+const DefaultBase = "6.12"
 
 // BaseEnv is the environment variable that names another version, for everything that a
 // command and the programs that it runs build.
@@ -53,7 +53,7 @@ func Base() string {
 	if base := os.Getenv(BaseEnv); base != "" {
 		return base
 	}
-	return defaultBase
+	return DefaultBase
 }
 
 // Variant is one way to configure the kernel.

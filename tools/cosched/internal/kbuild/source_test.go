@@ -47,7 +47,7 @@ func TestBases(t *testing.T) {
 	if got, err := Bases(root); err != nil || !slices.Equal(got, []string{"6.12", "7.3"}) {
 		t.Errorf("Bases() is %v, %v", got, err)
 	}
-	for env, want := range map[string]string{"": defaultBase, "7.3": "7.3"} {
+	for env, want := range map[string]string{"": DefaultBase, "7.3": "7.3"} {
 		t.Setenv(BaseEnv, env)
 		if got := Base(); got != want {
 			t.Errorf("with %s=%q Base() is %q, want %q", BaseEnv, env, got, want)
