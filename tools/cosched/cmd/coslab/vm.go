@@ -106,7 +106,6 @@ func runVM(ctx context.Context, args []string) error {
 	if *verbose {
 		c.Console = os.Stderr
 	}
-	var err error
 	if *virtual || *model != "" {
 		if *shift < 0 || *shift > 10 {
 			return fmt.Errorf("--shift %d: want 0 to 10", *shift)
@@ -117,16 +116,12 @@ func runVM(ctx context.Context, args []string) error {
 			return fmt.Errorf("--%s needs virtual time: add --virtual or --model", f)
 		}
 	}
-	p, err := vm.Find(*preset)
+	// A wrong name is reported before minutes are spent on building a kernel.
+	machineModel, topology, err := machineFor(fs, *model, *preset, *topo)
 	if err != nil {
 		return err
 	}
-	c.Topology = p.Topology
-	if *topo != "" {
-		if c.Topology, err = vm.ParseTopology(*topo); err != nil {
-			return err
-		}
-	}
+	c.Topology = topology
 	for _, f := range files {
 		host, guest, ok := strings.Cut(f, ":")
 		if !ok || host == "" || guest == "" {
@@ -139,26 +134,16 @@ func runVM(ctx context.Context, args []string) error {
 			return err
 		}
 	}
-	// For a kernel given by path, vmlinux and the number of CPUs that it supports are not known.
-	vmlinux := ""
-	c.Kernel, c.KernelCPUs = *kernel, c.Topology.CPUs()
-	if !strings.Contains(*kernel, "/") {
-		k, err := kbuild.Build(ctx, kbuild.Options{Base: *base, Variant: *kernel})
-		if err != nil {
-			return err
-		}
-		c.Kernel, c.KernelCPUs, vmlinux = k.Image, k.CPUs, k.VMLinux
+	vmlinux, err := setKernel(ctx, &c, *kernel, *base)
+	if err != nil {
+		return err
 	}
 	var machine *lab.Machine
 	if *model != "" {
-		m, err := lab.Find(*model)
-		if err != nil {
-			return err
-		}
 		if *modelScatter > 0 {
-			m.Scatter = uint32(*modelScatter)
+			machineModel.Scatter = uint32(*modelScatter)
 		}
-		if machine, err = lab.Attach(ctx, &c, m, lab.Options{On: *modelOn, Lines: *modelLines}); err != nil {
+		if machine, err = lab.Attach(ctx, &c, machineModel, lab.Options{On: *modelOn, Lines: *modelLines}); err != nil {
 			return err
 		}
 		defer machine.Close()
@@ -177,6 +162,44 @@ func runVM(ctx context.Context, args []string) error {
 		return exitStatus(res.ExitStatus)
 	}
 	return nil
+}
+
+// machineFor finds the machine model, if one is asked for, and the topology: of the model, of a
+// preset, or as given.
+func machineFor(fs *flag.FlagSet, model, preset, topology string) (lab.Model, vm.Topology, error) {
+	var m lab.Model
+	if model != "" {
+		if f := firstSet(fs, "preset", "topology"); f != "" {
+			return m, vm.Topology{}, fmt.Errorf("--%s does not go with --model: machine model %s has its own topology", f, model)
+		}
+		var err error
+		if m, err = lab.Find(model); err != nil {
+			return m, vm.Topology{}, err
+		}
+		preset = m.Preset
+	}
+	if topology != "" {
+		t, err := vm.ParseTopology(topology)
+		return m, t, err
+	}
+	p, err := vm.Find(preset)
+	return m, p.Topology, err
+}
+
+// setKernel gives a guest, whose topology is known, its kernel: a variant, which is built if
+// necessary, or the path of a bzImage. Of the latter, vmlinux and the number of CPUs that it
+// supports are not known.
+func setKernel(ctx context.Context, c *vm.Config, kernel, base string) (vmlinux string, err error) {
+	if strings.Contains(kernel, "/") {
+		c.Kernel, c.KernelCPUs = kernel, c.Topology.CPUs()
+		return "", nil
+	}
+	k, err := kbuild.Build(ctx, kbuild.Options{Base: base, Variant: kernel})
+	if err != nil {
+		return "", err
+	}
+	c.Kernel, c.KernelCPUs = k.Image, k.CPUs
+	return k.VMLinux, nil
 }
 
 // writeModelReport writes what the model counted. With a vmlinux, it names the kernel's data.
