@@ -23,6 +23,7 @@ import (
 	"cosched.io/cosched"
 	"cosched.io/cosched/internal/kbuild"
 	"cosched.io/cosched/internal/lab"
+	"cosched.io/cosched/internal/status"
 	"cosched.io/cosched/internal/vm"
 )
 
@@ -256,7 +257,7 @@ type Options struct {
 	Jobs int    // guests at a time; 2 when 0
 	// Fresh runs again what is in the cache already.
 	Fresh bool
-	// Progress receives a line for each run; may be nil.
+	// Progress receives a line for each run, and on a terminal a bar below; may be nil.
 	Progress io.Writer
 }
 
@@ -271,11 +272,7 @@ type series struct {
 	cargoes  map[string]*cargo // of each makefile
 	qemu     *kbuild.QEMU
 	plugin   string // version of the machine model
-
-	mu          sync.Mutex
-	done, total int
-	fresh       int // of done, those that were not in the cache
-	started     time.Time
+	meter    *meter
 }
 
 // format is part of each key. It changes when a run of the same inputs would give another
@@ -302,6 +299,8 @@ func Do(ctx context.Context, s Suite, o Options) ([]Result, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(b.bin)
+	b.meter = newMeter(o.Progress, status.IsTerminal(o.Progress), len(runs), time.Now)
+	defer b.meter.stop()
 
 	results := make([]Result, len(runs))
 	errs := make([]error, len(runs))
@@ -350,7 +349,7 @@ func prepare(ctx context.Context, s Suite, runs []Run, o Options) (*series, erro
 		return nil, err
 	}
 	b := &series{opts: o, suite: s, cache: filepath.Join(cache, "bench"), kernels: map[string]*kbuild.Kernel{},
-		programs: map[string]string{}, cargoes: map[string]*cargo{}, total: len(runs), started: time.Now()}
+		programs: map[string]string{}, cargoes: map[string]*cargo{}}
 	if err := os.MkdirAll(b.cache, 0o755); err != nil {
 		return nil, err
 	}
@@ -488,14 +487,17 @@ func (b *series) cached(ctx context.Context, r Run) (Result, error) {
 			if old.Metric, old.Value, err = parseResult(old.Output, r.Row.Metric); err != nil {
 				return old, err
 			}
-			b.finished(r, old, false)
+			b.meter.finished(r, old, false)
 			return old, nil
 		}
 	}
-	if err := b.run(ctx, r, topology, &res); err != nil {
+	end := b.meter.begin(r)
+	err = b.run(ctx, r, topology, &res)
+	end()
+	if err != nil {
 		return res, err
 	}
-	b.finished(r, res, true)
+	b.meter.finished(r, res, true)
 	data, err = json.MarshalIndent(res, "", "\t")
 	if err != nil {
 		return res, err
@@ -561,21 +563,4 @@ func (b *series) run(ctx context.Context, r Run, t vm.Topology, res *Result) err
 	}
 	res.HostSec = time.Since(started).Seconds()
 	return nil
-}
-
-// finished reports a run, and after how long at most the last one may be done.
-func (b *series) finished(r Run, res Result, fresh bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.done++
-	note := "from the cache"
-	if fresh {
-		b.fresh++
-		each := time.Since(b.started) / time.Duration(b.fresh)
-		note = fmt.Sprintf("%.0f s", res.HostSec)
-		if left := b.total - b.done; left > 0 {
-			note += fmt.Sprintf("; at most %s to go", (time.Duration(left) * each).Round(10*time.Second))
-		}
-	}
-	fmt.Fprintf(b.opts.Progress, "[%*d/%d] %s: %.6g %s (%s)\n", len(strconv.Itoa(b.total)), b.done, b.total, r, res.Value, res.Metric, note)
 }

@@ -4,23 +4,23 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"os"
 	"regexp"
 	"strings"
 	"sync"
 	"time"
+
+	"cosched.io/cosched/internal/status"
 )
 
 // progress watches make's output and shows how far it is: on a terminal on one line that is
 // rewritten, otherwise with a new line every 20 seconds.
 type progress struct {
-	out    io.Writer
 	log    io.Writer
 	name   string
 	expect int            // steps of the last full build; 0 when unknown
 	step   *regexp.Regexp // matches the line of a step; the last group is what the step works on
-	tty    bool
 	start  time.Time
+	shown  *status.Line
 
 	mu    sync.Mutex
 	part  map[bool][]byte // the incomplete line of stdout (false) and stderr (true)
@@ -28,63 +28,22 @@ type progress struct {
 	what  string
 	last  []string // the last lines, for an error
 	warns []string
-	done  chan struct{}
-	once  sync.Once
-	wg    sync.WaitGroup
 }
 
 const (
-	ttyInterval   = 250 * time.Millisecond
 	plainInterval = 20 * time.Second
 	tailLines     = 40
 )
 
 func newProgress(out, log io.Writer, name string, expect int) *progress {
-	p := &progress{out: out, log: log, name: name, expect: expect, tty: isTerminal(out),
-		step: makeStep, start: time.Now(), part: map[bool][]byte{}, done: make(chan struct{})}
-	p.wg.Add(1)
-	go p.run()
+	p := &progress{log: log, name: name, expect: expect, step: makeStep, start: time.Now(), part: map[bool][]byte{}}
+	p.shown = status.Start(out, status.IsTerminal(out), plainInterval, p.line)
 	return p
 }
 
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
-}
-
-func (p *progress) run() {
-	defer p.wg.Done()
-	interval := plainInterval
-	if p.tty {
-		interval = ttyInterval
-	}
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-p.done:
-			if p.tty {
-				fmt.Fprint(p.out, "\r\x1b[K")
-			}
-			return
-		case <-tick.C:
-			p.mu.Lock()
-			line := p.line()
-			p.mu.Unlock()
-			if p.tty {
-				fmt.Fprintf(p.out, "\r\x1b[K%.79s", line)
-			} else {
-				fmt.Fprintln(p.out, line)
-			}
-		}
-	}
-}
-
 func (p *progress) line() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	of := ""
 	if p.expect > p.n {
 		of = fmt.Sprintf(" of at most %d", p.expect)
@@ -139,10 +98,7 @@ func (p *progress) take(b []byte, stderr bool) (int, error) {
 	return len(b), nil
 }
 
-func (p *progress) stop() {
-	p.once.Do(func() { close(p.done) })
-	p.wg.Wait()
-}
+func (p *progress) stop() { p.shown.Stop() }
 
 func (p *progress) steps() int {
 	p.mu.Lock()
