@@ -270,6 +270,7 @@ type series struct {
 	kernels  map[string]*kbuild.Kernel
 	programs map[string]string // hash of each program
 	cargoes  map[string]*cargo // of each makefile
+	guests   map[string]string // hash of what the guest of a row has, by contents
 	qemu     *kbuild.QEMU
 	plugin   string // version of the machine model
 	meter    *meter
@@ -349,7 +350,7 @@ func prepare(ctx context.Context, s Suite, runs []Run, o Options) (*series, erro
 		return nil, err
 	}
 	b := &series{opts: o, suite: s, cache: filepath.Join(cache, "bench"), kernels: map[string]*kbuild.Kernel{},
-		programs: map[string]string{}, cargoes: map[string]*cargo{}}
+		programs: map[string]string{}, cargoes: map[string]*cargo{}, guests: map[string]string{}}
 	if err := os.MkdirAll(b.cache, 0o755); err != nil {
 		return nil, err
 	}
@@ -374,31 +375,57 @@ func prepare(ctx context.Context, s Suite, runs []Run, o Options) (*series, erro
 		os.RemoveAll(b.bin)
 		return nil, err
 	}
-	for _, r := range runs {
-		if m := r.Row.Makefile; m != "" && b.cargoes[m] == nil {
-			source, err := kbuild.Source(ctx, kbuild.Options{Root: root, Base: o.Base})
-			if err == nil {
-				b.cargoes[m], err = load(ctx, filepath.Join(root, "tests", "workloads", m), source)
-			}
-			if err != nil {
-				os.RemoveAll(b.bin)
-				return nil, fmt.Errorf("row %s: %w", r.Row.Name, err)
-			}
-		}
-		for _, p := range b.paths(r.Row) {
-			data, err := os.ReadFile(p)
-			if err != nil {
-				os.RemoveAll(b.bin)
-				if r.Row.Host != "" && errors.Is(err, os.ErrNotExist) {
-					return nil, fmt.Errorf("row %s: %w", r.Row.Name, missing(r.Row.Host))
-				}
-				return nil, err
-			}
-			sum := sha256.Sum256(data)
-			b.programs[p] = hex.EncodeToString(sum[:8])
+	for _, row := range s.Rows {
+		if err := b.collect(ctx, row, root); err != nil {
+			os.RemoveAll(b.bin)
+			return nil, err
 		}
 	}
 	return b, nil
+}
+
+// collect reads what the guests of a row need, unless that of another row was the same.
+func (b *series) collect(ctx context.Context, row Row, root string) error {
+	if m := row.Makefile; m != "" && b.cargoes[m] == nil {
+		source, err := kbuild.Source(ctx, kbuild.Options{Root: root, Base: b.opts.Base})
+		if err == nil {
+			b.cargoes[m], err = load(ctx, filepath.Join(root, "tests", "workloads", m), source)
+		}
+		if err != nil {
+			return fmt.Errorf("row %s: %w", row.Name, err)
+		}
+	}
+	for _, p := range b.paths(row) {
+		if b.programs[p] != "" {
+			continue
+		}
+		data, err := os.ReadFile(p)
+		if err != nil {
+			if row.Host != "" && errors.Is(err, os.ErrNotExist) {
+				return fmt.Errorf("row %s: %w", row.Name, missing(row.Host))
+			}
+			return err
+		}
+		sum := sha256.Sum256(data)
+		b.programs[p] = hex.EncodeToString(sum[:8])
+	}
+	if c, id := b.contents(row); b.guests[id] == "" {
+		hash, err := vm.GuestHash(c)
+		if err != nil {
+			return fmt.Errorf("row %s: %w", row.Name, err)
+		}
+		b.guests[id] = hash
+	}
+	return nil
+}
+
+// contents returns a guest with the files that a row needs, and the key of their hash.
+func (b *series) contents(r Row) (c vm.Config, id string) {
+	c.Programs = b.paths(r)
+	if cargo := b.cargoes[r.Makefile]; cargo != nil {
+		c.Files = cargo.files
+	}
+	return c, strings.Join(append(slices.Clone(c.Programs), r.Makefile), "\n")
 }
 
 // paths returns the paths of a row's programs.
@@ -444,10 +471,12 @@ func (r Run) model() (lab.Model, vm.Topology, error) {
 	return m, p.Topology, err
 }
 
-func (b *series) cached(ctx context.Context, r Run) (Result, error) {
+// inputs returns the result of a run without what it measures, and with the key of all that
+// this depends on.
+func (b *series) inputs(r Run) (Result, vm.Topology, error) {
 	m, topology, err := r.model()
 	if err != nil {
-		return Result{}, err
+		return Result{}, topology, err
 	}
 	res := Result{Suite: b.suite.Name, Run: r, Model: m, Script: r.script(topology)}
 	k := b.kernels[r.Kernel]
@@ -455,6 +484,8 @@ func (b *series) cached(ctx context.Context, r Run) (Result, error) {
 		"linux": k.Version, "kernel": filepath.Base(filepath.Dir(k.Image)), "qemu": b.qemu.Version,
 		"qemu_build": filepath.Base(filepath.Dir(b.qemu.Binary)),
 	}
+	_, id := b.contents(r.Row)
+	res.Versions["guest"] = b.guests[id]
 	for _, p := range b.paths(r.Row) {
 		res.Versions[filepath.Base(p)] = b.programs[p]
 	}
@@ -475,10 +506,18 @@ func (b *series) cached(ctx context.Context, r Run) (Result, error) {
 	bare.Model.About, bare.Model.Sources, bare.Model.Published, bare.Model.GHz = "", nil, nil, 0
 	data, err := json.Marshal(bare)
 	if err != nil {
-		return res, err
+		return res, topology, err
 	}
 	sum := sha256.Sum256(append([]byte(format), data...))
 	res.Key = hex.EncodeToString(sum[:12])
+	return res, topology, nil
+}
+
+func (b *series) cached(ctx context.Context, r Run) (Result, error) {
+	res, topology, err := b.inputs(r)
+	if err != nil {
+		return res, err
+	}
 	file := filepath.Join(b.cache, res.Key+".json")
 	if !b.opts.Fresh {
 		var old Result
@@ -498,7 +537,7 @@ func (b *series) cached(ctx context.Context, r Run) (Result, error) {
 		return res, err
 	}
 	b.meter.finished(r, res, true)
-	data, err = json.MarshalIndent(res, "", "\t")
+	data, err := json.MarshalIndent(res, "", "\t")
 	if err != nil {
 		return res, err
 	}
@@ -520,19 +559,10 @@ func (b *series) run(ctx context.Context, r Run, t vm.Topology, res *Result) err
 	if err != nil {
 		return err
 	}
-	c := vm.Config{
-		Name:     "bench " + r.String(),
-		Kernel:   b.kernels[r.Kernel].Image,
-		Topology: t,
-		Cmdline:  []string{"quiet"},
-		Virtual:  &vm.VirtualTime{Seed: r.Seed, Quantum: quantum},
-		Programs: b.paths(r.Row),
-		Command:  []string{"sh", "-euc", res.Script},
-		Timeout:  runTimeout,
-	}
-	if cargo := b.cargoes[r.Row.Makefile]; cargo != nil {
-		c.Files = cargo.files
-	}
+	c, _ := b.contents(r.Row)
+	c.Name, c.Kernel, c.Topology = "bench "+r.String(), b.kernels[r.Kernel].Image, t
+	c.Cmdline, c.Command = []string{"quiet"}, []string{"sh", "-euc", res.Script}
+	c.Virtual, c.Timeout = &vm.VirtualTime{Seed: r.Seed, Quantum: quantum}, runTimeout
 	var machine *lab.Machine
 	if r.Row.Model != "" {
 		if machine, err = lab.Attach(ctx, &c, res.Model, lab.Options{}); err != nil {

@@ -3,10 +3,13 @@ package vm
 import (
 	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
 	"debug/elf"
 	_ "embed"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -94,64 +97,9 @@ func writeInitramfs(file string, c Config) error {
 	if len(c.Command) == 0 {
 		return errors.New("no command to run")
 	}
-	m := newImage()
-	for _, d := range []string{"dev", "proc", "sys", "tmp", "run", "root", "etc", "sbin", "usr/bin", "usr/sbin", "var/tmp"} {
-		m.add(cpio.Directory(d, 0o755))
-	}
-	// The kernel opens these for init before devtmpfs is mounted.
-	m.add(cpio.CharDev("dev/console", 0o600, 5, 1))
-	m.add(cpio.CharDev("dev/null", 0o666, 1, 3))
-	m.data("etc/passwd", []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"), 0o644)
-	m.data("etc/group", []byte("root:x:0:\nnogroup:x:65534:\n"), 0o644)
-	busybox, err := staticBusybox()
+	m, argv, err := contents(c)
 	if err != nil {
 		return err
-	}
-	if err := m.file("bin/busybox", busybox, 0o755); err != nil {
-		return err
-	}
-	bin := "/bin/"
-	if c.Disk == "" {
-		m.data("init", initScript, 0o755)
-	} else {
-		m.data("init", diskInitScript, 0o755)
-		bin = "/usr/local/bin/"
-		m.prefix = "/files"
-		m.data(m.prefix+"/coslab/start", diskStartScript, 0o755)
-		const units = "/etc/systemd/system/"
-		m.data(m.prefix+units+"coslab.service", diskService, 0o644)
-		m.add(cpio.Symlink(m.prefix+units+"multi-user.target.wants/coslab.service", units+"coslab.service"))
-	}
-
-	argv := slices.Clone(c.Command)
-	if strings.Contains(argv[0], "/") {
-		if _, err := os.Stat(argv[0]); err == nil {
-			guest := bin + filepath.Base(argv[0])
-			if err := m.program(m.prefix+guest, argv[0]); err != nil {
-				return err
-			}
-			argv[0] = guest
-		}
-	}
-	for _, p := range c.Programs {
-		host, err := exec.LookPath(p)
-		if err != nil {
-			return err
-		}
-		if err := m.program(m.prefix+bin+filepath.Base(p), host); err != nil {
-			return err
-		}
-	}
-	for _, f := range c.Files {
-		if f.Host == "" {
-			mode := f.Mode
-			if mode == 0 {
-				mode = 0o644
-			}
-			m.data(m.prefix+f.Path, f.Data, mode)
-		} else if err := m.file(m.prefix+f.Path, f.Host, f.Mode); err != nil {
-			return err
-		}
 	}
 	var run strings.Builder
 	for _, e := range c.Env {
@@ -170,6 +118,87 @@ func writeInitramfs(file string, c Config) error {
 	return m.write(file)
 }
 
+// GuestHash returns a hash of what the guest's initramfs has: names, modes and contents, in
+// the order in which the guest unpacks them. These are busybox, the init, Programs with
+// their libraries, and Files. Command and Env are not in it, except for a Command of the
+// host.
+func GuestHash(c Config) (string, error) {
+	m, _, err := contents(c)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.New()
+	if err := m.archive(sum); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:8]), nil
+}
+
+// contents collects the files of the guest's initramfs, except for the script that starts
+// the command, and returns the command as the guest has it.
+func contents(c Config) (*image, []string, error) {
+	m := newImage()
+	for _, d := range []string{"dev", "proc", "sys", "tmp", "run", "root", "etc", "sbin", "usr/bin", "usr/sbin", "var/tmp"} {
+		m.add(cpio.Directory(d, 0o755))
+	}
+	// The kernel opens these for init before devtmpfs is mounted.
+	m.add(cpio.CharDev("dev/console", 0o600, 5, 1))
+	m.add(cpio.CharDev("dev/null", 0o666, 1, 3))
+	m.data("etc/passwd", []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"), 0o644)
+	m.data("etc/group", []byte("root:x:0:\nnogroup:x:65534:\n"), 0o644)
+	busybox, err := staticBusybox()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := m.file("bin/busybox", busybox, 0o755); err != nil {
+		return nil, nil, err
+	}
+	bin := "/bin/"
+	if c.Disk == "" {
+		m.data("init", initScript, 0o755)
+	} else {
+		m.data("init", diskInitScript, 0o755)
+		bin = "/usr/local/bin/"
+		m.prefix = "/files"
+		m.data(m.prefix+"/coslab/start", diskStartScript, 0o755)
+		const units = "/etc/systemd/system/"
+		m.data(m.prefix+units+"coslab.service", diskService, 0o644)
+		m.add(cpio.Symlink(m.prefix+units+"multi-user.target.wants/coslab.service", units+"coslab.service"))
+	}
+
+	argv := slices.Clone(c.Command)
+	if len(argv) > 0 && strings.Contains(argv[0], "/") {
+		if _, err := os.Stat(argv[0]); err == nil {
+			guest := bin + filepath.Base(argv[0])
+			if err := m.program(m.prefix+guest, argv[0]); err != nil {
+				return nil, nil, err
+			}
+			argv[0] = guest
+		}
+	}
+	for _, p := range c.Programs {
+		host, err := exec.LookPath(p)
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := m.program(m.prefix+bin+filepath.Base(p), host); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, f := range c.Files {
+		if f.Host == "" {
+			mode := f.Mode
+			if mode == 0 {
+				mode = 0o644
+			}
+			m.data(m.prefix+f.Path, f.Data, mode)
+		} else if err := m.file(m.prefix+f.Path, f.Host, f.Mode); err != nil {
+			return nil, nil, err
+		}
+	}
+	return m, argv, nil
+}
+
 func (m *image) write(file string) error {
 	f, err := os.Create(file)
 	if err != nil {
@@ -181,19 +210,23 @@ func (m *image) write(file string) error {
 	if err != nil {
 		return err
 	}
-	w := cpio.Newc.Writer(z)
-	for _, r := range m.records {
-		if err := w.WriteRecord(r); err != nil {
-			return fmt.Errorf("%s: %w", r.Name, err)
-		}
-	}
-	if err := cpio.WriteTrailer(w); err != nil {
+	if err := m.archive(z); err != nil {
 		return err
 	}
 	if err := z.Close(); err != nil {
 		return err
 	}
 	return f.Close()
+}
+
+func (m *image) archive(w io.Writer) error {
+	out := cpio.Newc.Writer(w)
+	for _, r := range m.records {
+		if err := out.WriteRecord(r); err != nil {
+			return fmt.Errorf("%s: %w", r.Name, err)
+		}
+	}
+	return cpio.WriteTrailer(out)
 }
 
 // staticBusybox finds a busybox that needs no libraries.

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/u-root/u-root/pkg/cpio"
 )
 
 func TestTopology(t *testing.T) {
@@ -235,5 +237,71 @@ func TestDiskInitramfs(t *testing.T) {
 	args := strings.Join(qemuArgs(c, emulator{}, file), " ")
 	if !strings.Contains(args, "snapshot=on") || !strings.Contains(args, "file=/images/a,,b.ext4 ") {
 		t.Errorf("QEMU is called with %s", args)
+	}
+}
+
+// The hash is of all that the initramfs has, but for the script that starts the command.
+func TestGuestHash(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "program")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(program, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("#!/bin/sh\n")
+	usual := Config{Programs: []string{"/bin/ls", program}, Files: []File{{Path: "/etc/x", Data: []byte("x")}, {Path: "/etc/y", Data: []byte("y")}}}
+	hash := func(c Config) string {
+		t.Helper()
+		h, err := GuestHash(c)
+		if err != nil || len(h) != 16 {
+			t.Fatalf("%q, %v", h, err)
+		}
+		return h
+	}
+	first := hash(usual)
+	other := usual
+	other.Command, other.Env, other.Name = []string{"sh", "-c", "program"}, []string{"A=b"}, "guest"
+	if hash(usual) != first || hash(other) != first {
+		t.Error("the hash of the same guest is another")
+	}
+	with := func(files ...File) Config {
+		c := usual
+		c.Files = files
+		return c
+	}
+	x, y := usual.Files[0], usual.Files[1]
+	for name, c := range map[string]Config{
+		"no program": {Files: usual.Files}, "no files": with(), "one file": with(x), "another order": with(y, x),
+		"another mode":    with(File{Path: "/etc/x", Data: x.Data, Mode: 0o600}, y),
+		"another name":    with(File{Path: "/etc/z", Data: x.Data}, y),
+		"another content": with(File{Path: "/etc/x", Data: []byte("z")}, y),
+	} {
+		if hash(c) == first {
+			t.Errorf("%s: the hash is the same", name)
+		}
+	}
+	write("#!/bin/dash\n")
+	if hash(usual) == first {
+		t.Error("another program: the hash is the same")
+	}
+	write("#!/bin/sh\n")
+	defer func(script []byte) { initScript = script }(initScript)
+	initScript = append([]byte("#"), initScript...)
+	if hash(usual) == first {
+		t.Error("another init: the hash is the same")
+	}
+	m, _, err := contents(usual)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"bin/busybox", "bin/ls", "libc.so.6", "ld-linux-x86-64.so.2"} {
+		if !slices.ContainsFunc(m.records, func(r cpio.Record) bool { return r.Name == name || filepath.Base(r.Name) == name }) {
+			t.Errorf("no %s in what the hash is of", name)
+		}
+	}
+	if _, err := GuestHash(Config{Programs: []string{filepath.Join(dir, "nonesuch")}}); err == nil {
+		t.Error("a guest with a program that is not there")
 	}
 }
