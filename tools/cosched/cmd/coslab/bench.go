@@ -22,13 +22,14 @@ func init() {
 const benchUsage = `usage: coslab bench [OPTIONS]
 
 Runs a suite of workloads, on machine models or on topologies alone, each workload with each
-placement policy and each seed, and prints a table, with a command for each row that repeats it. Results of
-earlier runs are taken from the cache, so a series that was interrupted continues where it stopped.
-With --from, runs nothing, and makes the tables and plots of results that are there.
+placement policy and each seed, and prints a table, and below it a command for each row that runs it
+again. Results of earlier runs are taken from the cache, so a series that was interrupted continues
+where it stopped. With --from, runs nothing, and makes the tables and plots of results that are there.
 
-Policies: none; hard, which binds each cluster to an LLC domain with its cpuset; cosched, which does
-the same with cosched.cpus_preferred ("cosched 1 100" with other weights); hard+cosched, which does
-both, to measure what the controller costs; auto, in which the kernel chooses the homes.
+Policies: none; hard, which binds each cluster to an LLC domain with its cpuset; pinned, which binds
+its memory to the domain's node, too; cosched, which does as hard with cosched.cpus_preferred ("cosched
+1 100" with other weights); hard+cosched, which does both, to measure what the controller costs; auto,
+in which the kernel chooses the homes.
 
   coslab bench --suite quick --out /tmp/quick
   coslab bench --suite standard --row 2x8 --policy none --policy "cosched 4 1000" --seed 7

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"cosched.io/cosched/internal/bench"
 )
 
 const oneRow = `[
@@ -52,6 +54,16 @@ func TestBenchOptions(t *testing.T) {
 	} {
 		if err := runBench(t.Context(), test.args); err == nil || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: %v", test.args, err)
+		}
+	}
+}
+
+// The help names all policies.
+func TestBenchUsage(t *testing.T) {
+	_, text, _ := strings.Cut(benchUsage, "Policies: ")
+	for _, p := range bench.Policies {
+		if !strings.Contains(" "+text, " "+string(p)+",") && !strings.Contains(text, string(p)+";") {
+			t.Errorf("no policy %s in\n%s", p, text)
 		}
 	}
 }

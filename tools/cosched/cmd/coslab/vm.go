@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"slices"
@@ -310,18 +311,43 @@ func checkModels(ctx context.Context, models []lab.Model, asJSON bool) error {
 	return nil
 }
 
+const presetsUsage = `usage: coslab presets [--json] [PRESET...]
+
+Lists the guests' topologies, for coslab vm --preset, or some of them.
+
+options:
+`
+
 func runPresets(_ context.Context, args []string) error {
 	fs := flag.NewFlagSet("coslab presets", flag.ContinueOnError)
 	asJSON := fs.Bool("json", false, "print them as JSON")
+	fs.Usage = func() {
+		fmt.Fprint(fs.Output(), presetsUsage)
+		fs.PrintDefaults()
+	}
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
+	return listPresets(os.Stdout, fs.Args(), *asJSON)
+}
+
+func listPresets(w io.Writer, names []string, asJSON bool) error {
 	presets := slices.Clone(vm.Presets)
-	if *asJSON {
-		return printJSON(os.Stdout, presets)
+	if len(names) > 0 {
+		presets = nil
+	}
+	for _, name := range names {
+		p, err := vm.Find(name)
+		if err != nil {
+			return err
+		}
+		presets = append(presets, p)
+	}
+	if asJSON {
+		return printJSON(w, presets)
 	}
 	for _, p := range presets {
-		fmt.Printf("%-13s %s\n%-13s %s\n", p.Name, p.About, "", p.Topology)
+		fmt.Fprintf(w, "%-13s %s\n%-13s %s\n", p.Name, p.About, "", p.Topology)
 	}
 	return nil
 }

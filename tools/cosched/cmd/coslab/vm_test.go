@@ -1,6 +1,9 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"flag"
 	"strings"
 	"testing"
@@ -49,5 +52,27 @@ func TestVMOptions(t *testing.T) {
 		if err := runVM(t.Context(), args); err == nil || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: %v", test.args, err)
 		}
+	}
+}
+
+func TestPresets(t *testing.T) {
+	var all, one, asJSON bytes.Buffer
+	if err := errors.Join(listPresets(&all, nil, false), listPresets(&one, []string{"smt8"}, false), listPresets(&asJSON, []string{"demo", "smt8"}, true)); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range vm.Presets {
+		if !strings.Contains(all.String(), p.Name+" ") {
+			t.Errorf("no %s in\n%s", p.Name, &all)
+		}
+	}
+	if !strings.HasPrefix(one.String(), "smt8 ") || strings.Count(one.String(), "\n") != 2 {
+		t.Errorf("of smt8:\n%s", &one)
+	}
+	var list []vm.Preset
+	if err := json.Unmarshal(asJSON.Bytes(), &list); err != nil || len(list) != 2 || list[1].Name != "smt8" {
+		t.Errorf("%v: %+v", err, list)
+	}
+	if err := runPresets(t.Context(), []string{"nonesuch"}); err == nil || !strings.Contains(err.Error(), "nonesuch") {
+		t.Errorf("a preset that is not there: %v", err)
 	}
 }

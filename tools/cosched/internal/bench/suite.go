@@ -132,6 +132,9 @@ func (r Row) quantum() (time.Duration, error) {
 // kernel choose homes.
 type Policy string
 
+// Policies are all of them, except for cosched with weights.
+var Policies = []Policy{"none", "hard", "pinned", "hard+cosched", "cosched", "auto"}
+
 // DefaultPolicies are the policies of a row that names none.
 var DefaultPolicies = []Policy{"none", "hard", "cosched", "auto"}
 
@@ -148,7 +151,7 @@ func (p Policy) usesCosched() bool {
 func (p Policy) binds() bool { return p == "hard" || p == "pinned" || p == "hard+cosched" }
 
 func (p Policy) check() error {
-	if slices.Contains([]Policy{"none", "hard", "pinned", "hard+cosched", "cosched", "auto"}, p) {
+	if slices.Contains(Policies, p) {
 		return nil
 	}
 	f := strings.Fields(string(p))

@@ -3,9 +3,13 @@ package lab
 import (
 	"debug/elf"
 	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
+	"cosched.io/cosched/internal/kbuild"
 	"cosched.io/cosched/internal/vm"
 )
 
@@ -122,6 +126,28 @@ func TestSymbolAt(t *testing.T) {
 	} {
 		if got := symbolAt(symbols, address); got != want {
 			t.Errorf("at %#x is %q, not %q", address, got, want)
+		}
+	}
+}
+
+// The documentation has each field of a description.
+func TestFieldsAreDocumented(t *testing.T) {
+	root, err := kbuild.FindRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(root, "Documentation", "lab.rst"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "A description is a JSON file")
+	table, _, _ = strings.Cut(table, "A program switches")
+	for _, of := range []reflect.Type{reflect.TypeFor[Model](), reflect.TypeFor[Cost](), reflect.TypeFor[Cache](), reflect.TypeFor[Published]()} {
+		for i := range of.NumField() {
+			name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+			if !strings.Contains(table, "``"+name+"``") {
+				t.Errorf("%s has a field %s, and the documentation does not", of, name)
+			}
 		}
 	}
 }
