@@ -83,15 +83,34 @@ int main(int argc, char **argv)
 
 	while ((c = getopt_long(argc, argv, "n:b:s:t:c:g:h", options, NULL)) != -1) {
 		switch (c) {
-		case 'n': number = parse_number("number", optarg, 1, 4096); break;
-		case 'b': busy_ms = parse_number("busy", optarg, 1, 1000000); break;
-		case 's': pause_ms = parse_number("sleep", optarg, 1, 1000000); break;
-		case 't': duration_ms = parse_number("time", optarg, 1, 86400000); break;
-		case 'c': cpus = parse_cpus(optarg); have_cpus = true; break;
-		case 'g': join_cgroup(optarg, 0, false); break;
-		case 'S': seed = parse_number("seed", optarg, 1, INT32_MAX); break;
-		case 'h': fputs(help, stdout); return 0;
-		default: fputs(help, stderr); return 2;
+		case 'n':
+			number = parse_number("number", optarg, 1, 4096);
+			break;
+		case 'b':
+			busy_ms = parse_number("busy", optarg, 1, 1000000);
+			break;
+		case 's':
+			pause_ms = parse_number("sleep", optarg, 1, 1000000);
+			break;
+		case 't':
+			duration_ms = parse_number("time", optarg, 1, 86400000);
+			break;
+		case 'c':
+			cpus = parse_cpus(optarg);
+			have_cpus = true;
+			break;
+		case 'g':
+			join_cgroup(optarg, 0, false);
+			break;
+		case 'S':
+			seed = parse_number("seed", optarg, 1, INT32_MAX);
+			break;
+		case 'h':
+			fputs(help, stdout);
+			return 0;
+		default:
+			fputs(help, stderr);
+			return 2;
 		}
 	}
 	if (optind != argc) {

@@ -188,15 +188,33 @@ int main(int argc, char **argv)
 
 	while ((c = getopt_long(argc, argv, "p:c:b:s:r:lSh", options, NULL)) != -1) {
 		switch (c) {
-		case 'p': producer = parse_number("producer", optarg, 0, CPU_SETSIZE - 1); break;
-		case 'c': consumer = parse_number("consumer", optarg, 0, CPU_SETSIZE - 1); break;
-		case 'b': kib = parse_number("kib", optarg, 1, 1 << 20); break;
-		case 's': stride = parse_number("stride", optarg, 8, 4096); break;
-		case 'r': rounds = parse_number("rounds", optarg, 1, 1000000); break;
-		case 'l': latency = true; break;
-		case 'S': string = true; break;
-		case 'h': fputs(help, stdout); return 0;
-		default: fputs(help, stderr); return 2;
+		case 'p':
+			producer = parse_number("producer", optarg, 0, CPU_SETSIZE - 1);
+			break;
+		case 'c':
+			consumer = parse_number("consumer", optarg, 0, CPU_SETSIZE - 1);
+			break;
+		case 'b':
+			kib = parse_number("kib", optarg, 1, 1 << 20);
+			break;
+		case 's':
+			stride = parse_number("stride", optarg, 8, 4096);
+			break;
+		case 'r':
+			rounds = parse_number("rounds", optarg, 1, 1000000);
+			break;
+		case 'l':
+			latency = true;
+			break;
+		case 'S':
+			string = true;
+			break;
+		case 'h':
+			fputs(help, stdout);
+			return 0;
+		default:
+			fputs(help, stderr);
+			return 2;
 		}
 	}
 	if (optind != argc || (string && (latency || stride != 8))) {

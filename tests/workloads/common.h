@@ -197,7 +197,8 @@ struct window {
 
 static inline void no_window(volatile struct window *w)
 {
-	w->start_ns = w->end_ns = UINT64_MAX;
+	w->end_ns = UINT64_MAX;
+	w->start_ns = UINT64_MAX;
 }
 
 /*

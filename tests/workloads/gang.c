@@ -71,12 +71,24 @@ int main(int argc, char **argv)
 
 	while ((c = getopt_long(argc, argv, "+n:g:omh", options, NULL)) != -1) {
 		switch (c) {
-		case 'n': instances = parse_number("instances", optarg, 1, 1024); break;
-		case 'g': cgroup = optarg; break;
-		case 'o': output = true; break;
-		case 'm': model = true; break;
-		case 'h': fputs(help, stdout); return 0;
-		default: fputs(help, stderr); return 2;
+		case 'n':
+			instances = parse_number("instances", optarg, 1, 1024);
+			break;
+		case 'g':
+			cgroup = optarg;
+			break;
+		case 'o':
+			output = true;
+			break;
+		case 'm':
+			model = true;
+			break;
+		case 'h':
+			fputs(help, stdout);
+			return 0;
+		default:
+			fputs(help, stderr);
+			return 2;
 		}
 	}
 	if (optind == argc) {

@@ -10,11 +10,11 @@
 #define MODEL_SAY(command) \
 	MODEL_SAY_OF(command, 0)
 #define MODEL_SAY_OF(command, value) \
-	__asm__ volatile(".byte 0x0f, 0x1f, 0x84, 0x00, " #command ", 0x5a, 0x05, 0xc0" \
-			 :: "a" ((unsigned long)(value)) : "memory")
+	({ __asm__ volatile(".byte 0x0f, 0x1f, 0x84, 0x00, " #command ", 0x5a, 0x05, 0xc0" \
+			    :: "a" ((unsigned long)(value)) : "memory"); })
 #else
-#define MODEL_SAY(command) do { } while (0)
-#define MODEL_SAY_OF(command, value) do { (void)(value); } while (0)
+#define MODEL_SAY(command) ((void)(command))
+#define MODEL_SAY_OF(command, value) ((void)(command), (void)(value))
 #endif
 
 /* From now on memory accesses take time (on), or take none (off). */

@@ -44,8 +44,8 @@ struct shared {
 	bool go, stop;
 };
 
-static long instances = 2, workers = 2, own_kib = 8192, shared_kib = 8192, percent = 20, chunk_kib = 4;
-static long busy_us, pause_us = 500, duration_ms = 3000, interval_ms = 100;
+static long instances = 2, workers = 2, own_kib = 8192, shared_kib = 8192, percent = 20;
+static long chunk_kib = 4, busy_us, pause_us = 500, duration_ms = 3000, interval_ms = 100;
 static bool model;
 static const char *cgroup;
 static struct worker *all;
@@ -85,7 +85,8 @@ static void *work(void *arg)
 			slept = now_ns();
 		}
 		if (shared_kib && next_random(&seed) % 100 < percent)
-			look_at(memory + next_random(&seed) % (shared_kib / chunk_kib) * chunk_kib * 128);
+			look_at(memory + next_random(&seed) % (shared_kib / chunk_kib) *
+				chunk_kib * 128);
 		else
 			update(own + next_random(&seed) % (own_kib / chunk_kib) * chunk_kib * 128);
 		w->ops++;
@@ -164,20 +165,48 @@ int main(int argc, char **argv)
 
 	while ((c = getopt_long(argc, argv, "w:n:k:S:p:c:b:s:t:i:g:mh", options, NULL)) != -1) {
 		switch (c) {
-		case 'w': instances = parse_number("instances", optarg, 1, 1024); break;
-		case 'n': workers = parse_number("workers", optarg, 1, 1024); break;
-		case 'k': own_kib = parse_number("kib", optarg, 1, 1 << 20); break;
-		case 'S': shared_kib = parse_number("shared", optarg, 0, 1 << 20); break;
-		case 'p': percent = parse_number("percent", optarg, 0, 100); break;
-		case 'c': chunk_kib = parse_number("chunk", optarg, 1, 1 << 20); break;
-		case 'b': busy_us = parse_number("busy", optarg, 0, 1000000000); break;
-		case 's': pause_us = parse_number("sleep", optarg, 1, 1000000000); break;
-		case 't': duration_ms = parse_number("time", optarg, 3, 86400000); break;
-		case 'i': interval_ms = parse_number("interval", optarg, 1, 86400000); break;
-		case 'g': cgroup = optarg; break;
-		case 'm': model = true; break;
-		case 'h': fputs(help, stdout); return 0;
-		default: fputs(help, stderr); return 2;
+		case 'w':
+			instances = parse_number("instances", optarg, 1, 1024);
+			break;
+		case 'n':
+			workers = parse_number("workers", optarg, 1, 1024);
+			break;
+		case 'k':
+			own_kib = parse_number("kib", optarg, 1, 1 << 20);
+			break;
+		case 'S':
+			shared_kib = parse_number("shared", optarg, 0, 1 << 20);
+			break;
+		case 'p':
+			percent = parse_number("percent", optarg, 0, 100);
+			break;
+		case 'c':
+			chunk_kib = parse_number("chunk", optarg, 1, 1 << 20);
+			break;
+		case 'b':
+			busy_us = parse_number("busy", optarg, 0, 1000000000);
+			break;
+		case 's':
+			pause_us = parse_number("sleep", optarg, 1, 1000000000);
+			break;
+		case 't':
+			duration_ms = parse_number("time", optarg, 3, 86400000);
+			break;
+		case 'i':
+			interval_ms = parse_number("interval", optarg, 1, 86400000);
+			break;
+		case 'g':
+			cgroup = optarg;
+			break;
+		case 'm':
+			model = true;
+			break;
+		case 'h':
+			fputs(help, stdout);
+			return 0;
+		default:
+			fputs(help, stderr);
+			return 2;
 		}
 	}
 	nr = duration_ms / interval_ms;
@@ -194,7 +223,8 @@ int main(int argc, char **argv)
 	wait_for_workers(&shared->running, instances * workers);
 	begin_measuring(model, 0);
 	shared->go = true;
-	start_ns = then_ns = now_ns();
+	then_ns = now_ns();
+	start_ns = then_ns;
 	then_ops = 0;
 	for (long i = 0; i < nr; i++) {
 		uint64_t until = start_ns + (i + 1) * interval_ms * 1000000ull, now, ops;

@@ -41,8 +41,8 @@ struct shared {
 	uint32_t running;
 };
 
-static long instances = 2, workers = 2, kib = 3072, chunk_kib = 4, local = 4, busy_us = 2000, pause_us = 500;
-static long warmup_ms, duration_ms = 1000;
+static long instances = 2, workers = 2, kib = 3072, chunk_kib = 4, local = 4, busy_us = 2000;
+static long pause_us = 500, warmup_ms, duration_ms = 1000;
 static bool model;
 static const char *cgroup;
 static struct worker *all;
@@ -74,7 +74,8 @@ static void *work(void *arg)
 
 		if (busy_us && t - slept >= busy_us * 1000ull) {
 			sleep_ns(jitter(pause_us * 1000, &seed));
-			slept = t = now_ns();
+			t = now_ns();
+			slept = t;
 		}
 		if (t >= shared->window.end_ns)
 			return NULL;
@@ -99,9 +100,12 @@ static void start_instance(unsigned int nr)
 	/* Written here, so that its memory is the node's where the instance begins. */
 	for (long i = 0; i < kib * 128; i++)
 		records[nr][i] = next_random(&seed);
-	for (long i = 0; i < workers; i++)
-		if (pthread_create(&all[nr * workers + i].thread, NULL, work, &all[nr * workers + i]))
+	for (long i = 0; i < workers; i++) {
+		struct worker *w = &all[nr * workers + i];
+
+		if (pthread_create(&w->thread, NULL, work, w))
 			die("creating a thread");
+	}
 	for (long i = 0; i < workers; i++)
 		pthread_join(all[nr * workers + i].thread, NULL);
 	exit(0);
@@ -138,19 +142,45 @@ int main(int argc, char **argv)
 
 	while ((c = getopt_long(argc, argv, "w:n:k:c:l:b:s:W:t:g:mh", options, NULL)) != -1) {
 		switch (c) {
-		case 'w': instances = parse_number("instances", optarg, 1, 1024); break;
-		case 'n': workers = parse_number("workers", optarg, 1, 1024); break;
-		case 'k': kib = parse_number("kib", optarg, 1, 1 << 20); break;
-		case 'c': chunk_kib = parse_number("chunk", optarg, 1, 1 << 20); break;
-		case 'l': local = parse_number("local", optarg, 0, 1 << 20); break;
-		case 'b': busy_us = parse_number("busy", optarg, 0, 1000000000); break;
-		case 's': pause_us = parse_number("sleep", optarg, 1, 1000000000); break;
-		case 'W': warmup_ms = parse_number("warmup", optarg, 0, 86400000); break;
-		case 't': duration_ms = parse_number("time", optarg, 1, 86400000); break;
-		case 'g': cgroup = optarg; break;
-		case 'm': model = true; break;
-		case 'h': fputs(help, stdout); return 0;
-		default: fputs(help, stderr); return 2;
+		case 'w':
+			instances = parse_number("instances", optarg, 1, 1024);
+			break;
+		case 'n':
+			workers = parse_number("workers", optarg, 1, 1024);
+			break;
+		case 'k':
+			kib = parse_number("kib", optarg, 1, 1 << 20);
+			break;
+		case 'c':
+			chunk_kib = parse_number("chunk", optarg, 1, 1 << 20);
+			break;
+		case 'l':
+			local = parse_number("local", optarg, 0, 1 << 20);
+			break;
+		case 'b':
+			busy_us = parse_number("busy", optarg, 0, 1000000000);
+			break;
+		case 's':
+			pause_us = parse_number("sleep", optarg, 1, 1000000000);
+			break;
+		case 'W':
+			warmup_ms = parse_number("warmup", optarg, 0, 86400000);
+			break;
+		case 't':
+			duration_ms = parse_number("time", optarg, 1, 86400000);
+			break;
+		case 'g':
+			cgroup = optarg;
+			break;
+		case 'm':
+			model = true;
+			break;
+		case 'h':
+			fputs(help, stdout);
+			return 0;
+		default:
+			fputs(help, stderr);
+			return 2;
 		}
 	}
 	if (kib < chunk_kib || optind != argc) {

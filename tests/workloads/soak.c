@@ -245,19 +245,46 @@ int main(int argc, char **argv)
 
 	while ((c = getopt_long(argc, argv, "n:i:N:b:p:W:t:r:c:g:Mh", options, NULL)) != -1) {
 		switch (c) {
-		case 'n': number = parse_number("number", optarg, 1, 4096); break;
-		case 'i': idle_class = parse_number("idle-class", optarg, 0, 4096); break;
-		case 'N': nice_value = parse_number("nice", optarg, -20, 19); break;
-		case 'b': burst_ms = parse_number("burst", optarg, 0, 1000); break;
-		case 'p': packed_cpus = parse_cpus(optarg); packed = true; break;
-		case 'W': warmup_ms = parse_number("warmup", optarg, 0, 86400000); break;
-		case 't': duration_ms = parse_number("time", optarg, 1, 86400000); break;
-		case 'r': result = optarg; break;
-		case 'c': clusters = parse_number("clusters", optarg, 1, 4096); break;
-		case 'g': cgroup = optarg; break;
-		case 'M': model = true; break;
-		case 'h': fputs(help, stdout); return 0;
-		default: fputs(help, stderr); return 2;
+		case 'n':
+			number = parse_number("number", optarg, 1, 4096);
+			break;
+		case 'i':
+			idle_class = parse_number("idle-class", optarg, 0, 4096);
+			break;
+		case 'N':
+			nice_value = parse_number("nice", optarg, -20, 19);
+			break;
+		case 'b':
+			burst_ms = parse_number("burst", optarg, 0, 1000);
+			break;
+		case 'p':
+			packed_cpus = parse_cpus(optarg);
+			packed = true;
+			break;
+		case 'W':
+			warmup_ms = parse_number("warmup", optarg, 0, 86400000);
+			break;
+		case 't':
+			duration_ms = parse_number("time", optarg, 1, 86400000);
+			break;
+		case 'r':
+			result = optarg;
+			break;
+		case 'c':
+			clusters = parse_number("clusters", optarg, 1, 4096);
+			break;
+		case 'g':
+			cgroup = optarg;
+			break;
+		case 'M':
+			model = true;
+			break;
+		case 'h':
+			fputs(help, stdout);
+			return 0;
+		default:
+			fputs(help, stderr);
+			return 2;
 		}
 	}
 	if (optind != argc) {

@@ -121,18 +121,44 @@ int main(int argc, char **argv)
 	memset(&cpus, 0xff, sizeof(cpus));
 	while ((c = getopt_long(argc, argv, "n:pt:b:s:c:g:qh", options, NULL)) != -1) {
 		switch (c) {
-		case 'n': number = parse_number("number", optarg, 1, 4096); break;
-		case 'p': processes = true; break;
-		case 't': duration_ms = parse_number("time", optarg, 0, 86400000); break;
-		case 'b': busy_us = parse_number("busy", optarg, 0, 1000000000); break;
-		case 's': pause_us = parse_number("sleep", optarg, 1, 1000000000); break;
-		case 'c': cpus = parse_cpus(optarg); have_cpus = true; break;
-		case 'S': start = parse_cpus(optarg); have_start = CPU_COUNT(&start); break;
-		case 'g': join_cgroup(optarg, 0, false); break;
-		case 'i': idle_policy = true; break;
-		case 'q': quiet = true; break;
-		case 'h': fputs(help, stdout); return 0;
-		default: fputs(help, stderr); return 2;
+		case 'n':
+			number = parse_number("number", optarg, 1, 4096);
+			break;
+		case 'p':
+			processes = true;
+			break;
+		case 't':
+			duration_ms = parse_number("time", optarg, 0, 86400000);
+			break;
+		case 'b':
+			busy_us = parse_number("busy", optarg, 0, 1000000000);
+			break;
+		case 's':
+			pause_us = parse_number("sleep", optarg, 1, 1000000000);
+			break;
+		case 'c':
+			cpus = parse_cpus(optarg);
+			have_cpus = true;
+			break;
+		case 'S':
+			start = parse_cpus(optarg);
+			have_start = CPU_COUNT(&start);
+			break;
+		case 'g':
+			join_cgroup(optarg, 0, false);
+			break;
+		case 'i':
+			idle_policy = true;
+			break;
+		case 'q':
+			quiet = true;
+			break;
+		case 'h':
+			fputs(help, stdout);
+			return 0;
+		default:
+			fputs(help, stderr);
+			return 2;
 		}
 	}
 	if (optind != argc) {

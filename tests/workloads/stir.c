@@ -79,7 +79,8 @@ static void take(struct thing *t, uint32_t *state)
 			die("stir: allocating %zu bytes: %s", t->size, strerror(errno));
 		break;
 	case FILE_OPEN:
-		t->fd[0] = t->fd[1] = memfd_create("stir", 0);
+		t->fd[1] = memfd_create("stir", 0);
+		t->fd[0] = t->fd[1];
 		if (t->fd[0] < 0)
 			die("stir: memfd_create: %s", strerror(errno));
 		put_into(t->fd[0], t->size);
@@ -169,12 +170,24 @@ int main(int argc, char **argv)
 
 	while ((c = getopt_long(argc, argv, "s:n:r:k:h", options, NULL)) != -1) {
 		switch (c) {
-		case 's': seed = parse_number("seed", optarg, 0, UINT32_MAX); break;
-		case 'n': number = parse_number("number", optarg, 1, 16); break;
-		case 'r': rounds = parse_number("rounds", optarg, 1, MAX_ROUNDS); break;
-		case 'k': keep = optarg; break;
-		case 'h': fputs(help, stdout); return 0;
-		default: fputs(help, stderr); return 2;
+		case 's':
+			seed = parse_number("seed", optarg, 0, UINT32_MAX);
+			break;
+		case 'n':
+			number = parse_number("number", optarg, 1, 16);
+			break;
+		case 'r':
+			rounds = parse_number("rounds", optarg, 1, MAX_ROUNDS);
+			break;
+		case 'k':
+			keep = optarg;
+			break;
+		case 'h':
+			fputs(help, stdout);
+			return 0;
+		default:
+			fputs(help, stderr);
+			return 2;
 		}
 	}
 	if (optind < argc)

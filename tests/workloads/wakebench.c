@@ -253,7 +253,8 @@ static void bench_fault(void)
 		uint64_t t = cycles();
 
 		for (long r = 0; r < rounds; r++, p += page)
-			__asm__ volatile("nop; nop; nop; nop; movb $1, (%0); nop; nop" : : "r"(p) : "memory");
+			__asm__ volatile("nop; nop; nop; nop; movb $1, (%0); nop; nop"
+					 : : "r"(p) : "memory");
 		cost[w] = cycles() - t;
 	}
 	model_end();
@@ -279,18 +280,32 @@ int main(int argc, char **argv)
 
 	while ((c = getopt_long(argc, argv, "w:r:c:t:g:mh", options, NULL)) != -1) {
 		switch (c) {
-		case 'w': windows = parse_number("windows", optarg, 1, 10000000); break;
-		case 'r': rounds = parse_number("rounds", optarg, 1, 1000000); break;
+		case 'w':
+			windows = parse_number("windows", optarg, 1, 10000000);
+			break;
+		case 'r':
+			rounds = parse_number("rounds", optarg, 1, 1000000);
+			break;
 		case 'c':
 			cpus = parse_cpus(optarg);
 			if (sched_setaffinity(0, sizeof(cpus), &cpus))
 				die("--cpus: %s", strerror(errno));
 			break;
-		case 't': timekeeper = parse_number("timekeeper", optarg, 0, CPU_SETSIZE - 1); break;
-		case 'g': join_cgroup(optarg, 0, false); break;
-		case 'm': model = true; break;
-		case 'h': fputs(help, stdout); return 0;
-		default: fputs(help, stderr); return 2;
+		case 't':
+			timekeeper = parse_number("timekeeper", optarg, 0, CPU_SETSIZE - 1);
+			break;
+		case 'g':
+			join_cgroup(optarg, 0, false);
+			break;
+		case 'm':
+			model = true;
+			break;
+		case 'h':
+			fputs(help, stdout);
+			return 0;
+		default:
+			fputs(help, stderr);
+			return 2;
 		}
 	}
 	if (optind != argc - 1) {

@@ -28,7 +28,7 @@ static const char help[] =
 "                       have it count while wakeups are counted\n"
 "  -h, --help           this text\n";
 
-#define MAX_SAMPLES	(1 << 20)
+#define MAX_SAMPLES	(1024 * 1024)
 
 /* The worker waits, its messenger wakes it, it works. */
 enum worker_state {
@@ -194,17 +194,39 @@ int main(int argc, char **argv)
 
 	while ((c = getopt_long(argc, argv, "m:n:l:i:B:W:t:g:Mh", options, NULL)) != -1) {
 		switch (c) {
-		case 'm': messengers = parse_number("messengers", optarg, 1, 256); break;
-		case 'n': workers = parse_number("workers", optarg, 1, 256); break;
-		case 'l': local = parse_number("local", optarg, 0, 1 << 20); break;
-		case 'i': interval_us = parse_number("interval", optarg, 10, 1000000000); break;
-		case 'B': batch = parse_number("batch", optarg, 0, 1024); break;
-		case 'W': warmup_ms = parse_number("warmup", optarg, 0, 86400000); break;
-		case 't': duration_ms = parse_number("time", optarg, 1, 86400000); break;
-		case 'g': cgroup = optarg; break;
-		case 'M': model = true; break;
-		case 'h': fputs(help, stdout); return 0;
-		default: fputs(help, stderr); return 2;
+		case 'm':
+			messengers = parse_number("messengers", optarg, 1, 256);
+			break;
+		case 'n':
+			workers = parse_number("workers", optarg, 1, 256);
+			break;
+		case 'l':
+			local = parse_number("local", optarg, 0, 1 << 20);
+			break;
+		case 'i':
+			interval_us = parse_number("interval", optarg, 10, 1000000000);
+			break;
+		case 'B':
+			batch = parse_number("batch", optarg, 0, 1024);
+			break;
+		case 'W':
+			warmup_ms = parse_number("warmup", optarg, 0, 86400000);
+			break;
+		case 't':
+			duration_ms = parse_number("time", optarg, 1, 86400000);
+			break;
+		case 'g':
+			cgroup = optarg;
+			break;
+		case 'M':
+			model = true;
+			break;
+		case 'h':
+			fputs(help, stdout);
+			return 0;
+		default:
+			fputs(help, stderr);
+			return 2;
 		}
 	}
 	if (optind != argc) {
@@ -230,8 +252,9 @@ int main(int argc, char **argv)
 		die("no wakeup was counted: --time is shorter than --interval");
 	sample = (uint32_t *)shared->sample;
 	qsort(sample, nr, sizeof(*sample), by_value);
-	printf("wakelat wakeups %u p50 %.1f p99 %.1f p99.9 %.1f max %.1f\n", nr, percentile(sample, nr, 0.5),
-	       percentile(sample, nr, 0.99), percentile(sample, nr, 0.999), sample[nr - 1] / 1e3);
+	printf("wakelat wakeups %u p50 %.1f p99 %.1f p99.9 %.1f max %.1f\n", nr,
+	       percentile(sample, nr, 0.5), percentile(sample, nr, 0.99),
+	       percentile(sample, nr, 0.999), sample[nr - 1] / 1e3);
 	for (long i = 0; i < batch; i++)
 		ops += shared->batch_ops[i][0];
 	printf("batch ops %lu\n", (unsigned long)ops);

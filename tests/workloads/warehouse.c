@@ -141,7 +141,8 @@ static void *work(void *arg)
 
 		if (busy_us && t - slept >= busy_us * 1000ull) {
 			sleep_ns(jitter(pause_us * 1000, &seed));
-			slept = t = now_ns();
+			t = now_ns();
+			slept = t;
 		}
 		if (t >= shared->window.end_ns)
 			return NULL;
@@ -312,23 +313,57 @@ int main(int argc, char **argv)
 
 	while ((c = getopt_long(argc, argv, "w:n:p1r:u:l:k:b:s:W:t:i:g:mh", options, NULL)) != -1) {
 		switch (c) {
-		case 'w': warehouses = parse_number("warehouses", optarg, 1, 1024); break;
-		case 'n': parse_sizes(optarg); break;
-		case 'p': processes = true; break;
-		case '1': one_process = true; break;
-		case 'r': records = parse_number("records", optarg, 1, 1 << 24); break;
-		case 'u': updates = parse_number("updates", optarg, 0, 1 << 20); break;
-		case 'l': local = parse_number("local", optarg, 0, 1 << 20); break;
-		case 'k': locks = parse_number("locks", optarg, 1, MAX_LOCKS); break;
-		case 'b': busy_us = parse_number("busy", optarg, 0, 1000000000); break;
-		case 's': pause_us = parse_number("sleep", optarg, 1, 1000000000); break;
-		case 'W': warmup_ms = parse_number("warmup", optarg, 0, 86400000); break;
-		case 't': duration_ms = parse_number("time", optarg, 1, 86400000); break;
-		case 'i': interval_ms = parse_number("interval", optarg, 1, 86400000); break;
-		case 'g': cgroup = optarg; break;
-		case 'm': model = true; break;
-		case 'h': fputs(help, stdout); return 0;
-		default: fputs(help, stderr); return 2;
+		case 'w':
+			warehouses = parse_number("warehouses", optarg, 1, 1024);
+			break;
+		case 'n':
+			parse_sizes(optarg);
+			break;
+		case 'p':
+			processes = true;
+			break;
+		case '1':
+			one_process = true;
+			break;
+		case 'r':
+			records = parse_number("records", optarg, 1, 1 << 24);
+			break;
+		case 'u':
+			updates = parse_number("updates", optarg, 0, 1 << 20);
+			break;
+		case 'l':
+			local = parse_number("local", optarg, 0, 1 << 20);
+			break;
+		case 'k':
+			locks = parse_number("locks", optarg, 1, MAX_LOCKS);
+			break;
+		case 'b':
+			busy_us = parse_number("busy", optarg, 0, 1000000000);
+			break;
+		case 's':
+			pause_us = parse_number("sleep", optarg, 1, 1000000000);
+			break;
+		case 'W':
+			warmup_ms = parse_number("warmup", optarg, 0, 86400000);
+			break;
+		case 't':
+			duration_ms = parse_number("time", optarg, 1, 86400000);
+			break;
+		case 'i':
+			interval_ms = parse_number("interval", optarg, 1, 86400000);
+			break;
+		case 'g':
+			cgroup = optarg;
+			break;
+		case 'm':
+			model = true;
+			break;
+		case 'h':
+			fputs(help, stdout);
+			return 0;
+		default:
+			fputs(help, stderr);
+			return 2;
 		}
 	}
 	if (optind != argc || (processes && one_process)) {
