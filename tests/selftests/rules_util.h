@@ -146,7 +146,8 @@ struct ru_event {
 	char name[24];
 	char reason[16];
 	pid_t pid;		/* of sched_switch the next one */
-	int src, dst;		/* prev_cpu, orig_cpu or src_cpu; cpu, dest_cpu, dst_cpu or target_cpu */
+	int src;		/* prev_cpu, orig_cpu or src_cpu */
+	int dst;		/* cpu, dest_cpu, dst_cpu or target_cpu */
 	int on;			/* the CPU that traced it */
 	int dear, bursts;	/* of cosched_review, or -1 */
 };

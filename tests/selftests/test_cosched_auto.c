@@ -201,8 +201,8 @@ static void running_ones(const char *top, bool above, bool by_hand)
 			ru_prefer(parent, &all);
 		if (by_hand)
 			ru_prefer(cg[0], &topo->llc[i]);
-		g = ru_gang(&(struct ru_gang_opts){ .n = per_llc(), .cg = cg[0],
-						    .start = topo->llc[i] });
+		g = ru_gang(&(struct ru_gang_opts){
+			.n = per_llc(), .cg = cg[0], .start = topo->llc[i] });
 		cs_sleep_ms(SETTLE_MS);
 		ru_allow(g, &all);
 		cs_write(cg[0], CS_PREF, "auto");
@@ -263,8 +263,8 @@ static void running_ones_part(const char *top)
 
 	for (i = 0; i < 2; i++) {
 		cs_mkdir(cg[i], top, i ? "b" : "a");
-		ru_gang(&(struct ru_gang_opts){ .n = per_llc(), .cg = cg[i],
-						.start = topo->llc[1] });
+		ru_gang(&(struct ru_gang_opts){
+			.n = per_llc(), .cg = cg[i], .start = topo->llc[1] });
 	}
 	cs_sleep_ms(SETTLE_MS);
 	for (i = 0; i < 2; i++)
@@ -457,7 +457,8 @@ static void count_crowd(struct crowd *c)
 		c->llc[i] = topo->llc_of[ru_nth(&home, 0)];
 		c->on[c->llc[i]]++;
 	}
-	c->least = c->most = 0;
+	c->least = 0;
+	c->most = 0;
 	for (i = 0; i < topo->nr_llcs; i++) {
 		if (c->on[i] < c->on[c->least])
 			c->least = i;
@@ -567,8 +568,8 @@ static void bursts(const char *top)
 	long long changes;
 
 	make(cg[0], top, "a", "auto");
-	g = ru_gang(&(struct ru_gang_opts){ .n = 3 * per_llc(), .cg = cg[0], .busy_us = 100,
-					    .sleep_us = 1000000 });
+	g = ru_gang(&(struct ru_gang_opts){
+		.n = 3 * per_llc(), .cg = cg[0], .busy_us = 100, .sleep_us = 1000000 });
 	first = home_of(cg[0]);
 	REQUIRE(domains(&first) == 1, "%d domains", domains(&first));
 	wake_together(g, AUTO_SETTLE_MS);
@@ -579,8 +580,8 @@ static void bursts(const char *top)
 	REQUIRE(cs_stat(cg[0], "home_changes") == changes, "moves on");
 
 	CPU_XOR(&elsewhere, &ru_topo()->online, &first);
-	ru_gang(&(struct ru_gang_opts){ .n = CPU_COUNT(&elsewhere), .start = elsewhere,
-					.one_each = true });
+	ru_gang(&(struct ru_gang_opts){
+		.n = CPU_COUNT(&elsewhere), .start = elsewhere, .one_each = true });
 	wake_together(g, AUTO_SETTLE_MS);
 	home = home_of(cg[0]);
 	REQUIRE(CPU_EQUAL(&home, &first), "in the way of others");
@@ -611,8 +612,8 @@ static void overruns(const char *top)
 	int i;
 
 	make(cg[0], top, "a", "auto");
-	g = ru_gang(&(struct ru_gang_opts){ .n = 2 * topo->nr_cpus, .cg = cg[0], .busy_us = 2000,
-					    .sleep_us = 10000000 });
+	g = ru_gang(&(struct ru_gang_opts){
+		.n = 2 * topo->nr_cpus, .cg = cg[0], .busy_us = 2000, .sleep_us = 10000000 });
 	cs_sleep_ms(AUTO_SETTLE_MS);
 	first = home_of(cg[0]);
 	cs_spawn(cg[0], wake_each_10ms, g);
@@ -628,8 +629,8 @@ static void overruns(const char *top)
 	REQUIRE(cs_stat(cg[0], "home_changes") == changes, "moves on");
 
 	CPU_XOR(&elsewhere, &topo->online, &first);
-	ru_gang(&(struct ru_gang_opts){ .n = CPU_COUNT(&elsewhere), .start = elsewhere,
-					.one_each = true });
+	ru_gang(&(struct ru_gang_opts){
+		.n = CPU_COUNT(&elsewhere), .start = elsewhere, .one_each = true });
 	cs_sleep_ms(2 * AUTO_SETTLE_MS);
 	home = home_of(cg[0]);
 	REQUIRE(common(&home, &elsewhere) < CPU_COUNT(&elsewhere), "in the way of others");
@@ -886,7 +887,8 @@ static void isolated(const char *top)
 	CPU_ZERO(&left);
 	for (i = 0; i < n; i++) {
 		home = home_of(cg[i]);
-		REQUIRE(CPU_COUNT(&home) >= g[i]->n, "%d CPUs for %d tasks", CPU_COUNT(&home), g[i]->n);
+		REQUIRE(CPU_COUNT(&home) >= g[i]->n, "%d CPUs for %d tasks", CPU_COUNT(&home),
+			g[i]->n);
 		REQUIRE(!common(&home, &gone), "an isolated CPU is home");
 		REQUIRE(!common(&home, &left), "c%d is where others are", i);
 		CPU_OR(&left, &left, &home);

@@ -122,8 +122,8 @@ static void burn(unsigned int us)
 
 static void exec_self(void)
 {
-	char *argv[] = { "churn", EXEC_ARG, NULL };
-	char *envp[] = { NULL };
+	char *const argv[] = { "churn", EXEC_ARG, NULL };
+	char *const envp[] = { NULL };
 
 	count(&counts->execs);
 	execve("/proc/self/exe", argv, envp);
@@ -414,7 +414,7 @@ static void show_left(const char *cg)
 		cs_diag("events %s", text);
 	for (line = strtok_r(procs, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
 		snprintf(path, sizeof(path), "/proc/%s", line);
-		for (i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+		for (i = 0; i < ARRAY_LEN(files); i++)
 			if (cs_try_read(path, files[i], text, sizeof(text)) > 0)
 				cs_diag("%s/%s: %s", path, files[i], text);
 	}

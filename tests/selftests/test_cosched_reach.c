@@ -554,7 +554,7 @@ static void test_memory(const char *top)
 	m[1] = memory();
 	make_groups(with, "w");
 	m[2] = memory();
-	/* The first access makes an inode and a directory entry, which are not memory of the cluster. */
+	/* The first access makes an inode and a directory entry, not memory of the cluster. */
 	for (i = 0; i < NR_GROUPS; i++) {
 		snprintf(cg, sizeof(cg), "%.480s/w%d", with, i);
 		cs_read(cg, CS_PREF, value, sizeof(value));

@@ -304,7 +304,8 @@ static void rule1_neighbours_first(const char *top)
 		from_busy += CPU_ISSET(e->src, &prev);
 		near += !strcmp(e->reason, "home_idle") && CPU_ISSET(e->dst, &topo->llc[1]);
 	}
-	cs_diag("%d of %d near their previous CPU, %d of them from a busy one", near, woke, from_busy);
+	cs_diag("%d of %d near their previous CPU, %d of them from a busy one", near, woke,
+		from_busy);
 	REQUIRE(from_busy >= 10, "few woke up whose previous CPU is busy");
 	REQUIRE(percent(near, woke) >= 95,
 		"wakeups leave the LLC domain of their previous CPU, where CPUs are idle");
@@ -439,8 +440,8 @@ static void rule1_idle_again(const char *top)
 		if (e->dst == cpu)
 			placed = e->ns;
 	}
-	cs_diag("%d wakeups while no CPU of home idled; while one did %d, %d of them to it", busy, idle,
-		found);
+	cs_diag("%d wakeups while no CPU of home idled; while one did %d, %d of them to it", busy,
+		idle, found);
 	REQUIRE(busy >= 50 && idle >= 30, "too few wakeups");
 	REQUIRE(percent(found, idle) >= 95, "wakeups miss a CPU of home that idles again");
 }
@@ -538,7 +539,8 @@ static int placed_together(const struct ru_trace *t, const struct ru_gang *g, in
 static void rule1_sched_idle_one_each(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
-	cpu_set_t home = topo->llc[1], first = ru_first(&home, 1), from = ru_first(&topo->llc[0], 1);
+	cpu_set_t home = topo->llc[1], first = ru_first(&home, 1);
+	cpu_set_t from = ru_first(&topo->llc[0], 1);
 	int i, seen, together, n = CPU_COUNT(&home);
 	struct ru_trace trace;
 	struct ru_gang *g;
@@ -1031,7 +1033,8 @@ static int fetched(const char *cg, unsigned int busy_us)
 			continue;
 		REQUIRE(ru_member(g, e->pid), "a task of another cluster was fetched");
 		REQUIRE(CPU_ISSET(e->src, home) && CPU_ISSET(e->dst, home),
-			"a task was fetched from CPU %d to CPU %d, not within home", e->src, e->dst);
+			"a task was fetched from CPU %d to CPU %d, not within home", e->src,
+			e->dst);
 	}
 	n = ru_count(&trace, g, "cosched_fetch", NULL);
 	cs_diag("%d fetched of runs of %u us", n, busy_us);
@@ -1518,7 +1521,8 @@ static void rule6_together(const char *top)
 		ru_prefer(top, &home);
 		cs_sleep_ms(200);
 		ru_trace_stop(&trace);
-		returns = soon = 0;
+		returns = 0;
+		soon = 0;
 		for (int i = 0; i < trace.n; i++) {
 			const struct ru_event *e = &trace.event[i];
 
@@ -1658,7 +1662,8 @@ static void rule7_no_cpu_idle_while_threads_wait(const char *top)
 static void idle_cpu_of_wide_home(const char *top, unsigned int busy_us)
 {
 	const struct ru_topo *topo = ru_topo();
-	cpu_set_t home = ru_or(&topo->llc[0], &topo->llc[1]), others = ru_minus(&topo->online, &home);
+	cpu_set_t home = ru_or(&topo->llc[0], &topo->llc[1]);
+	cpu_set_t others = ru_minus(&topo->online, &home);
 	cpu_set_t first = ru_first(&topo->llc[0], 1), last = ru_first(&topo->llc[1], 1);
 	cpu_set_t rest = ru_minus(&home, &first);
 	struct ru_gang *crowd, *crew, *g[2];
@@ -1675,9 +1680,10 @@ static void idle_cpu_of_wide_home(const char *top, unsigned int busy_us)
 	g[0] = ru_gang(&(struct ru_gang_opts){
 		.n = 1, .cg = top, .start = last, .busy_us = busy_us, .sleep_us = for_good,
 		.log = true });
-	g[1] = crowd = ru_gang(&(struct ru_gang_opts){
+	crowd = ru_gang(&(struct ru_gang_opts){
 		.n = 3, .cg = top, .start = first, .busy_us = 20000, .sleep_us = for_good,
 		.log = true });
+	g[1] = crowd;
 	crew = ru_gang(&(struct ru_gang_opts){
 		.n = CPU_COUNT(&rest), .cg = top, .start = rest, .one_each = true,
 		.busy_us = 20000, .sleep_us = for_good });
@@ -1789,8 +1795,8 @@ static void rule7_crowded_task_crosses_home(const char *top)
 	ru_mark(g, &mark);
 	cs_sleep_ms(200);
 	used = percent(ru_ran(g, &mark, &home), n * (double)(ru_now() - mark.at));
-	cs_diag("%d threads used %.1f%% of the %d CPUs of home; %d went to its other domain", n, used,
-		CPU_COUNT(&home), traced);
+	cs_diag("%d threads used %.1f%% of the %d CPUs of home; %d went to its other domain", n,
+		used, CPU_COUNT(&home), traced);
 	REQUIRE(traced >= 1, "threads wait in one domain of home while the other one idles");
 	REQUIRE(used >= 90, "threads wait at home while CPUs of home are idle");
 	REQUIRE(!cs_stat(top, "tasks_pushed"), "moves within home count as tasks_pushed");

@@ -29,10 +29,11 @@ static void idle_class_soaks(const char *top)
 	cs_mkdir(batch, top, "batch");
 	cs_write(batch, "cpu.idle", "1");
 	ru_prefer(batch, &home[1]);
-	g[0] = ru_gang(&(struct ru_gang_opts){ .n = CPU_COUNT(&home[0]) * 3 / 2, .cg = brief,
-		.start = home[0], .busy_us = 100, .sleep_us = 900, .log = true });
-	g[1] = ru_gang(&(struct ru_gang_opts){ .n = n, .cg = batch, .start = home[1],
-		.log = true });
+	g[0] = ru_gang(&(struct ru_gang_opts){
+		.n = CPU_COUNT(&home[0]) * 3 / 2, .cg = brief, .start = home[0], .busy_us = 100,
+		.sleep_us = 900, .log = true });
+	g[1] = ru_gang(&(struct ru_gang_opts){
+		.n = n, .cg = batch, .start = home[1], .log = true });
 	ru_allow(g[0], &both);
 	ru_allow(g[1], &both);
 	cs_sleep_ms(SETTLE_MS);
