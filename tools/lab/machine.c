@@ -31,13 +31,14 @@
  * set-associative and replaced by age, L1 by the order in which lines came. L1 is
  * contained in L2; a line that leaves L2 leaves L1.
  *
- * A line's set is chosen by its address. Which lines fall into one set of L1, and drive
- * one another out, is then a matter of where a build's linker and allocators put things, by which
- * two builds differ more than by what they do. With "scatter" it is drawn for each
- * line from a number instead: another number, another layout, and with a few of them the
- * mean of all layouts (random placement: Kosmidis et al., A Cache Design for
- * Probabilistically Analysable Real-Time Systems, DATE 2013; why: Mytkowicz et al., Producing Wrong Data
- * Without Doing Anything Obviously Wrong!, ASPLOS 2009).
+ * A line's set is chosen by its address. Which lines fall into one set of L1, and
+ * drive one another out, is then a matter of where a build's linker and allocators
+ * put things, by which two builds differ more than by what they do. With "scatter"
+ * it is drawn for each line from a number instead: another number, another layout,
+ * and with a few of them the mean of all layouts (random placement: Kosmidis et al.,
+ * A Cache Design for Probabilistically Analysable Real-Time Systems, DATE 2013; why:
+ * Mytkowicz et al., Producing Wrong Data Without Doing Anything Obviously Wrong!,
+ * ASPLOS 2009).
  *
  * Before each L1 there is a filter, a direct-mapped table of lines that are in it:
  * most accesses are found there and nothing else is looked at.
@@ -523,7 +524,8 @@ static void region_begin(int64_t now)
 		g_hash_table_remove_all(line_counts);
 	for (i = 0; i < nr_cpus; i++) {
 		count_idle(i, now);
-		at_begin[i] = at_switch[i] = count_now(i);
+		at_switch[i] = count_now(i);
+		at_begin[i] = at_switch[i];
 	}
 	region_begin_ns = now;
 	ever_in_region = true;
@@ -743,6 +745,12 @@ static bool is_atomic(const uint8_t *b, size_t n)
 	return false;
 }
 
+static void count_insn(struct qemu_plugin_insn *insn, qemu_plugin_u64 in)
+{
+	qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(insn, QEMU_PLUGIN_INLINE_ADD_U64,
+							    in, 1);
+}
+
 static void on_translate(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 {
 	qemu_plugin_u64 insns = qemu_plugin_scoreboard_u64_in_struct(board, struct vcpu, insns);
@@ -758,14 +766,13 @@ static void on_translate(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 		bool atomic;
 
 		/* One by one, as a fault may end a block in its midst, and a command a region. */
-		qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(insn,
-			QEMU_PLUGIN_INLINE_ADD_U64, insns, 1);
+		count_insn(insn, insns);
 		if (command >= 0)
-			qemu_plugin_register_vcpu_insn_exec_cb(insn, on_command, QEMU_PLUGIN_CB_R_REGS,
+			qemu_plugin_register_vcpu_insn_exec_cb(insn, on_command,
+							       QEMU_PLUGIN_CB_R_REGS,
 							       (void *)(uintptr_t)command);
 		if (len == 2 && b[0] == 0xf3 && b[1] == 0x90)
-			qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(insn,
-				QEMU_PLUGIN_INLINE_ADD_U64, pauses, 1);
+			count_insn(insn, pauses);
 		if (!model_on)
 			continue;
 		if (is_return(b, len))
@@ -813,8 +820,9 @@ static void print_lines(FILE *f)
 	for (at = all; at && n < nr_lines_wanted; at = at->next) {
 		const struct line_count *lc = at->data;
 
-		fprintf(f, "%s\n  {\"address\": \"0x%" PRIx64 "\", \"line\": %" PRIu32 ", \"set\": %" PRIu32,
-			n++ ? "," : "", lc->vaddr, lc->nr, cache_index(&cores[0].l1, lc->nr));
+		fprintf(f, "%s\n  {\"address\": \"0x%" PRIx64 "\"", n++ ? "," : "", lc->vaddr);
+		fprintf(f, ", \"line\": %" PRIu32 ", \"set\": %" PRIu32, lc->nr,
+			cache_index(&cores[0].l1, lc->nr));
 		print_events(f, lc->events);
 	}
 	fprintf(f, " ]");
@@ -975,7 +983,8 @@ static int read_description(const char *file)
 		} else if (!strcmp(text, "size.llc") && n == 2) {
 			llc_size = v[0];
 			llc_ways = v[1];
-		} else if (!strcmp(text, "cost.nodes") && n == 4 && v[0] < MAX_NODES && v[1] < MAX_NODES) {
+		} else if (!strcmp(text, "cost.nodes") && n == 4 && v[0] < MAX_NODES &&
+			   v[1] < MAX_NODES) {
 			cost_transfer[v[0]][v[1]] = v[2];
 			cost_memory[v[0]][v[1]] = v[3];
 		} else {
@@ -1063,7 +1072,8 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
 		else if (!strcmp(argv[i], "lines"))
 			nr_lines_wanted = strtoul(value, NULL, 0);
 		else
-			return bad(argv[i], "unknown; there are model=FILE, out=FILE, on=on|off, lines=N");
+			return bad(argv[i],
+				   "unknown; there are model=FILE, out=FILE, on=on|off, lines=N");
 	}
 	if (!info->system_emulation)
 		return bad("qemu", "a whole system is needed");
