@@ -32,7 +32,7 @@ func Checks() []Check {
 		{"docutils", docutils},
 		{"checkpatch-overlay", checkpatchOverlay},
 		{"checkpatch-patches", CheckPatches},
-		{"checkpatch-library", checkpatchLibrary},
+		{"checkpatch-programs", checkpatchPrograms},
 		{"sparse", kbuild.CheckSparse},
 	}
 }
@@ -251,20 +251,33 @@ func checkpatchOverlay(ctx context.Context, o kbuild.Options) error {
 	return errors.Join(checkFiles(ctx, o, overlayIgnore, code), checkFiles(ctx, o, overlayIgnore+","+traceIgnore, events))
 }
 
-// libraryIgnore adds rules that hold inside the kernel only: errors there are negative and
-// not in errno, and its headers have names for attributes of functions.
-const libraryIgnore = checkpatchIgnore + ",USE_NEGATIVE_ERRNO,PREFER_DEFINED_ATTRIBUTE_MACRO"
+// programIgnore adds what does not hold for C code outside of the kernel:
+//   - what only the kernel has: negative errors instead of errno, its own types, strscpy(),
+//     READ_ONCE(), arch/, and names for attributes of functions;
+//   - long strings in messages, which are not to be split: the script knows messages by printk()
+//     and the like;
+//   - a word of a message that is the name of its function, as names of tests are plain words;
+//   - blanks at the end of a line, with which tests write to files.
+const programIgnore = checkpatchIgnore + ",USE_NEGATIVE_ERRNO,PREFER_DEFINED_ATTRIBUTE_MACRO" +
+	",PREFER_KERNEL_TYPES,STRCPY,ARCH_DEFINES,VOLATILE" +
+	",LONG_LINE_STRING,EMBEDDED_FUNCTION_NAME,QUOTED_WHITESPACE_BEFORE_NEWLINE"
 
-func checkpatchLibrary(ctx context.Context, o kbuild.Options) error {
+// checkpatchPrograms checks all C code in tests/ and tools/: selftests, workloads, the C library,
+// the model of the lab and what `cosched detect` loads into the kernel.
+func checkpatchPrograms(ctx context.Context, o kbuild.Options) error {
 	args := []string{"-f"}
-	for _, pattern := range []string{"*.[ch]", "*/*.[ch]"} {
-		files, err := filepath.Glob(filepath.Join(o.Root, "tools/lib/cosched", pattern))
+	for _, dir := range []string{"tests", "tools"} {
+		err := filepath.WalkDir(filepath.Join(o.Root, dir), func(path string, e fs.DirEntry, err error) error {
+			if ext := filepath.Ext(path); err == nil && (ext == ".c" || ext == ".h") {
+				args = append(args, path)
+			}
+			return err
+		})
 		if err != nil {
 			return err
 		}
-		args = append(args, files...)
 	}
-	return checkFiles(ctx, o, libraryIgnore, args)
+	return checkFiles(ctx, o, programIgnore, args)
 }
 
 // checkFiles runs checkpatch.pl on files. It skips a list that has nothing but the option,
