@@ -54,7 +54,8 @@ type Model struct {
 	// whereas one build has one layout only.
 	Scatter uint32 `json:"scatter,omitempty"`
 
-	// Sources says where each figure is from.
+	// Sources says where each size and each cost is from, by the names of these in JSON,
+	// "l1" or "cost.peer", or by a list of them: "l1, l2".
 	Sources map[string]string `json:"sources"`
 	// Published is what others measured on such a machine, for Check.
 	Published []Published `json:"published,omitempty"`

@@ -23,15 +23,41 @@ func TestModels(t *testing.T) {
 		t.Fatal("there are no models")
 	}
 	for _, m := range list {
-		if m.About == "" || len(m.Sources) == 0 {
-			t.Errorf("%s: no description or no sources", m.Name)
+		if m.About == "" {
+			t.Errorf("%s: no description", m.Name)
 		}
+		checkSources(t, m)
 		if found, err := Find(m.Name); err != nil || found.Name != m.Name {
 			t.Errorf("Find(%s): %v", m.Name, err)
 		}
 	}
 	if _, err := Find("abacus"); err == nil || !strings.Contains(err.Error(), list[0].Name) {
 		t.Errorf("an unknown model: %v", err)
+	}
+}
+
+// checkSources requires one source for each size and each cost, and none for anything else.
+func checkSources(t *testing.T, m Model) {
+	figures := map[string]int{"l1": 0, "l2": 0, "llc": 0}
+	cost := reflect.TypeFor[Cost]()
+	for i := range cost.NumField() {
+		figures["cost."+cost.Field(i).Tag.Get("json")] = 0
+	}
+	for key, source := range m.Sources {
+		if source == "" {
+			t.Errorf("%s: the source of %s is empty", m.Name, key)
+		}
+		for name := range strings.SplitSeq(key, ", ") {
+			if _, ok := figures[name]; !ok {
+				t.Errorf("%s: a source of %q, which is no figure", m.Name, name)
+			}
+			figures[name]++
+		}
+	}
+	for name, n := range figures {
+		if n != 1 {
+			t.Errorf("%s: %s has %d sources, not one", m.Name, name, n)
+		}
 	}
 }
 
