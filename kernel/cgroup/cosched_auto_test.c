@@ -171,6 +171,8 @@ static void cosched_auto_test_situations(struct kunit *test)
 		  { 1, 2 }, { 3, 2 }, 0, 1 },
 		{ "where there is more, as much as that", 4, 4, 4, 1, { 6 }, { }, { 1 }, { 3 },
 		  0, 1 },
+		{ "of what they had, if they had more", 4, 4, 4, 1, { 6 }, { }, { 12 }, { 12 },
+		  0, 1 },
 		{ "and all where nearly all run", 2, 4, 2, 1, { 75 }, { }, { 3 }, { 3 }, 0, 1 },
 		{ "a soaker avoids others", 2, 4, 2, 1, { 40 }, { 40, 0 }, { 0 }, { 2 } },
 	};
@@ -207,12 +209,18 @@ static void cosched_auto_test_stays(struct kunit *test)
 
 	test_machine(t, 2, 4, 2);
 	t->machine.load[0] = 2 * ONE;
+	/* It is larger, so it would have left before the new one looks. */
 	a = test_cluster(t, ONE, 1);
-	b = test_cluster(t, 2 * ONE, 0);
+	b = test_cluster(t, ONE / 4, 0);
 	a->stays = true;
 	KUNIT_EXPECT_EQ(test, test_choose(t), 1);
 	KUNIT_EXPECT_EQ(test, a->home, 1);
 	KUNIT_EXPECT_EQ(test, b->home, 2);
+	a->stays = false;
+	KUNIT_EXPECT_EQ(test, test_choose(t), 1);
+	KUNIT_EXPECT_EQ(test, a->home, 2);
+	a->stays = true;
+	a->home = 1;
 	a->room = room;
 	KUNIT_EXPECT_EQ(test, test_choose(t), 1);
 	KUNIT_EXPECT_EQ(test, a->home, 2);
@@ -277,6 +285,7 @@ static void cosched_auto_test_exchange(struct kunit *test)
 		u8 nr, capacity[4], nr_clusters, demand[4], before[4], after[4];
 		u8 other[4];		/* load of others */
 		u8 batch;		/* clusters */
+		u8 per_node;		/* domains; 0: all of them */
 	} cases[] = {
 		{ "a large one on a small domain", 2, { 4, 3 }, 2, { 4, 3 }, { 2, 1 }, { 1, 2 } },
 		{ "that has two", 3, { 4, 2, 4 }, 3, { 4, 2, 4 }, { 3, 1, 4 }, { 1, 2, 4 } },
@@ -307,12 +316,18 @@ static void cosched_auto_test_exchange(struct kunit *test)
 		  { 1, 2, 4, 1 }, { }, 8 },
 		{ "and makes no room", 3, { 8, 4, 4 }, 3, { 8, 4, 4 }, { 6, 1, 1 }, { 6, 1, 1 },
 		  { }, 2 },
+		{ "nor is it done if the large one would move on", 3, { 4, 2, 6 }, 2, { 9, 17 },
+		  { 4, 1 }, { 4, 3 }, { }, 0, 1 },
+		{ "or the small one", 3, { 1, 2, 4 }, 2, { 11, 15 }, { 4, 2 }, { 4, 3 }, { }, 0,
+		  1 },
+		{ "no home is larger than would be kept", 3, { 8, 4, 6 }, 1, { 7 }, { 4 }, { 1 },
+		  { }, 0, 2 },
 	};
 	struct auto_test *t = test_alloc(test);
 	int c, i;
 
 	for (c = 0; c < ARRAY_SIZE(cases); c++) {
-		test_machine(t, cases[c].nr, 1, 4);
+		test_machine(t, cases[c].nr, 1, cases[c].per_node ?: 4);
 		for (i = 0; i < cases[c].nr; i++) {
 			t->machine.capacity[i] = cases[c].capacity[i] * ONE;
 			t->machine.load[i] = cases[c].other[i] * ONE;
@@ -325,6 +340,21 @@ static void cosched_auto_test_exchange(struct kunit *test)
 			KUNIT_EXPECT_EQ_MSG(test, t->cluster[i].home, cases[c].after[i],
 					    "%s: cluster %d", cases[c].what, i);
 		KUNIT_EXPECT_EQ_MSG(test, test_choose(t), 0, "%s: moves on", cases[c].what);
+	}
+
+	/* With others below it, or with bursts, a cluster neither asks for room nor makes any. */
+	for (c = 0; c < 5; c++) {
+		struct cosched_auto *large, *small;
+
+		test_machine(t, 2, 4, 2);
+		t->machine.capacity[1] = 3 * ONE;
+		large = test_cluster(t, 4 * ONE, BIT(1));
+		small = test_cluster(t, 3 * ONE, BIT(0));
+		large->own -= c == 1;
+		small->own -= c == 2;
+		large->bursts = c == 3;
+		small->bursts = c == 4;
+		KUNIT_EXPECT_EQ_MSG(test, test_choose(t), c ? 0 : 2, "%d", c);
 	}
 }
 
@@ -406,6 +436,18 @@ static void cosched_auto_test_distances(struct kunit *test)
 				KUNIT_EXPECT_EQ(test, t->cluster[0].home, 0x33);
 		}
 	}
+
+	/* What a second domain saves is worth no more than so much distance. */
+	for (k = 20; k <= 40; k++) {
+		test_machine(t, 3, 4, 1);
+		for (i = 0; i < 9; i++)
+			if (i / 3 != i % 3)
+				t->machine.distance[i / 3][i % 3] = k;
+		test_cluster(t, 5 * ONE, BIT(0));
+		test_choose(t);
+		KUNIT_EXPECT_EQ_MSG(test, t->cluster[0].home, k < 30 ? 3 : 1, "%d", k);
+		KUNIT_EXPECT_EQ_MSG(test, test_choose(t), 0, "%d", k);
+	}
 }
 
 /* Memory pulls a home, unless too many others are there; and where it is not far. */
@@ -434,6 +476,19 @@ static void cosched_auto_test_memory(struct kunit *test)
 			KUNIT_EXPECT_EQ(test, a->home & ~(BIT(0) | BIT(2)), 0);
 		}
 	}
+
+	/* Memory is here: what was worth the distance is not worth that to memory as well. */
+	for (share = 0; share <= 1; share++) {
+		test_machine(t, 3, 4, 1);
+		a = test_cluster(t, 5 * ONE, BIT(0));
+		t->far[0] = 0;
+		t->far[1] = 11 * ONE / 10;
+		t->far[2] = 11 * ONE / 10;
+		a->far = share ? t->far : NULL;
+		test_choose(t);
+		KUNIT_EXPECT_EQ(test, a->home, share ? BIT(0) : BIT(0) | BIT(1));
+		KUNIT_EXPECT_EQ(test, test_choose(t), 0);
+	}
 }
 
 /* A guess at where memory is decides where a new home is, but not against a cluster. */
@@ -459,6 +514,7 @@ static void cosched_auto_test_batch(struct kunit *test)
 {
 	struct auto_test *t = test_alloc(test);
 	struct cosched_auto *soaker, *normal;
+	int i;
 
 	test_machine(t, 2, 4, 2);
 	soaker = test_cluster(t, 4 * ONE, BIT(0));
@@ -467,10 +523,11 @@ static void cosched_auto_test_batch(struct kunit *test)
 	test_choose(t);
 	KUNIT_EXPECT_EQ(test, normal->home, BIT(0));
 	KUNIT_EXPECT_EQ(test, soaker->home, BIT(1));
-	/* Not even a large one displaces another, or finds room there. */
+	/* Not even a large one displaces another, or finds room there, however often it looks. */
 	soaker->demand = 40 * ONE;
 	soaker->own = soaker->demand;
-	KUNIT_EXPECT_EQ(test, test_choose(t), 0);
+	for (i = 0; i < 3; i++)
+		KUNIT_EXPECT_EQ(test, test_choose(t), 0);
 	/* It does in what is left. */
 	normal->demand = ONE;
 	normal->own = ONE;
@@ -482,6 +539,26 @@ static void cosched_auto_test_batch(struct kunit *test)
 	normal->own = normal->demand;
 	test_settle(t, 4);
 	KUNIT_EXPECT_NE(test, soaker->home, 0);
+
+	/* What others need is not there, where it might take two domains or more as well. */
+	test_machine(t, 4, 4, 4);
+	soaker = test_cluster(t, 40 * ONE, BIT(2));
+	soaker->batch = true;
+	test_cluster(t, 4 * ONE, BIT(0));
+	test_cluster(t, 4 * ONE, BIT(1));
+	test_settle(t, 4);
+	KUNIT_EXPECT_EQ(test, soaker->home, BIT(2) | BIT(3));
+
+	/* A quarter of a domain is worth something, less than that is not. */
+	for (i = 0; i < 2; i++) {
+		test_machine(t, 2, 4, 2);
+		soaker = test_cluster(t, ONE / 2, BIT(0));
+		soaker->batch = true;
+		t->machine.load[0] = 3 * ONE + i * ONE / 4;
+		t->machine.load[1] = 3 * ONE;
+		test_choose(t);
+		KUNIT_EXPECT_EQ(test, soaker->home, BIT(i));
+	}
 
 	/* Batch that is not placed is load to batch, and to nobody else. */
 	test_machine(t, 2, 4, 2);
@@ -542,6 +619,19 @@ static void cosched_auto_test_nested(struct kunit *test)
 	for (i = 0; i < 4; i++)
 		load += t->scratch.load[i];
 	KUNIT_EXPECT_EQ(test, load, 8 * ONE);
+
+	/* What those below run is no load of others, batch or not, and no reason to leave. */
+	for (i = 0; i < 3; i++) {
+		test_machine(t, 2, 4, 2);
+		outer = test_cluster(t, 5 * ONE / 2, BIT(0));
+		outer->own = ONE / 2;
+		inner = test_cluster(t, 2 * ONE, BIT(0));
+		inner->parent = outer;
+		inner->batch = i;
+		outer->batch = i == 2;
+		KUNIT_EXPECT_EQ(test, test_choose(t), 0);
+		KUNIT_EXPECT_EQ(test, t->scratch.load[0], 5 * ONE / 2);
+	}
 }
 
 /* A machine and clusters of any kind; sizes by powers of two. */
@@ -579,6 +669,35 @@ static u32 test_others(struct auto_test *t, int i, int d)
 	return auto_ratio(load, t->machine.capacity[d]);
 }
 
+/* With homes of one domain: none is above the mean by the margin and its smallest cluster. */
+static void test_even(struct kunit *test, struct auto_test *t, int n)
+{
+	u32 smallest[COSCHED_AUTO_DOMAINS], mean;
+	u64 sum = 0;
+	int i, d;
+
+	memset(smallest, 0xff, sizeof(smallest));
+	for (i = 0; i < t->nr; i++) {
+		if (hweight64(t->cluster[i].home) > 1)
+			return;
+		d = __ffs64(t->cluster[i].home);
+		smallest[d] = min(smallest[d], auto_demand(t->cluster[i].own));
+	}
+	for (d = 0; d < t->machine.nr; d++)
+		sum += t->scratch.load[d];
+	mean = auto_ratio(div_u64(sum, t->machine.nr), t->machine.capacity[0]);
+	for (d = 0; d < t->machine.nr; d++) {
+		u32 load = auto_ratio(t->scratch.load[d], t->machine.capacity[d]);
+
+		if (smallest[d] == U32_MAX)
+			continue;
+		KUNIT_EXPECT_LE_MSG(test, load, mean + auto_ratio(smallest[d],
+								  t->machine.capacity[d]) +
+				    max_t(u32, AUTO_MARGIN, load >> AUTO_MARGIN_SHIFT),
+				    "%d: domain %d", n, d);
+	}
+}
+
 /*
  * On any machine: never an empty home, the same again from the same, rest after a
  * few choices, and no domain of less load that one could have moved to.
@@ -613,9 +732,12 @@ static void cosched_auto_test_any(struct kunit *test)
 			here = test_others(t, i, __ffs64(home));
 			for (d = 0; d < t->machine.nr; d++)
 				KUNIT_EXPECT_LE_MSG(test, here, test_others(t, i, d) +
-						    max(AUTO_MARGIN, 2 * here / 8 + ONE / 8),
+						    max_t(u32, AUTO_MARGIN,
+							  here >> AUTO_MARGIN_SHIFT),
 						    "%d: cluster %d not on %d", n, i, d);
 		}
+		if (n & 1)
+			test_even(test, t, n);
 	}
 }
 
