@@ -158,6 +158,22 @@
 /* Even a cluster whose tasks sleep counts a little, so that many of them spread from the start. */
 #define AUTO_DEMAND_MIN		(ONE / 256)
 
+const char *const cosched_auto_reasons[COSCHED_AUTO_REASONS] = {
+	[COSCHED_AUTO_SAME]	= "same",
+	[COSCHED_AUTO_NEW]	= "new",
+	[COSCHED_AUTO_CPUS]	= "cpus",
+	[COSCHED_AUTO_YIELDED]	= "yielded",
+	[COSCHED_AUTO_GROWN]	= "grown",
+	[COSCHED_AUTO_BURSTS]	= "bursts",
+	[COSCHED_AUTO_SHRUNK]	= "shrunk",
+	[COSCHED_AUTO_LOAD]	= "load",
+	[COSCHED_AUTO_DISTANCE]	= "distance",
+	[COSCHED_AUTO_MEMORY]	= "memory",
+	[COSCHED_AUTO_SIZE]	= "size",
+	[COSCHED_AUTO_EXCHANGE]	= "exchange",
+	[COSCHED_AUTO_ROOM]	= "room",
+};
+
 /* A set of domains that may become a home. */
 struct auto_set {
 	u64	domains;
@@ -175,9 +191,11 @@ struct auto_look {
 	u64				allowed;
 	u32				demand, due, total;
 	u32				burst;	/* due if its tasks wake up together, or 0 */
-	bool				bursts;	/* .due is raised to .burst now */
+	u32				usual;	/* .due before it was raised to .burst */
+	bool				bursts;	/* it is raised now */
 	bool				alone;	/* cosched_auto::alone of the look before */
 	u32				cost;	/* of its home if it is large and stays, or 0 */
+	u64				kept;	/* if it moves: its home without that, or 0 */
 };
 
 static u32 auto_ratio(u64 load, u32 capacity)
@@ -303,23 +321,29 @@ static u32 auto_cost_size(const struct auto_set *s, u32 wanted)
 	return cost;
 }
 
+/* What distance to memory costs. */
+static u32 auto_cost_memory(const struct auto_look *l, const struct auto_set *s)
+{
+	u64 far = 0, d;
+
+	if (!l->far)
+		return 0;
+	for (d = s->domains; d; d &= d - 1)
+		far += l->far[__ffs64(d)];
+	return div_u64(far, 2 * s->nr);
+}
+
 /* What load and distances add to the cost that a set of this size has anywhere. */
 static u32 auto_cost_avoidable(const struct auto_look *l, const struct auto_set *s)
 {
 	u32 cost = auto_ratio(s->load, s->capacity);
-	u64 far = 0, d;
 
 	if (s->nr > 1) {
 		u32 nr = s->nr * (s->nr - 1) / 2;
 
 		cost += (s->pairs - LOCAL_DISTANCE * nr) * (ONE / 4) / (LOCAL_DISTANCE * nr);
 	}
-	if (l->far) {
-		for (d = s->domains; d; d &= d - 1)
-			far += l->far[__ffs64(d)];
-		cost += div_u64(far, 2 * s->nr);
-	}
-	return cost;
+	return cost + auto_cost_memory(l, s);
 }
 
 static u32 auto_cost(const struct auto_look *l, const struct auto_set *s)
@@ -490,7 +514,76 @@ static u64 auto_look(struct auto_look *l, u64 home)
 		if (auto_cost(l, &set) <= best_cost)
 			return set.domains;
 	}
+	l->kept = home;
 	return best;
+}
+
+/* What the cost of a home is made of. */
+enum auto_part {
+	AUTO_LOAD,
+	AUTO_DISTANCE,
+	AUTO_MEMORY,
+	AUTO_SIZE,
+	AUTO_PARTS
+};
+
+/* Split the cost of @domains into @parts. @kept: as auto_look() sees a home. Return: the cost. */
+static u32 auto_parts(const struct auto_look *l, u64 domains, bool kept, u32 *parts)
+{
+	struct auto_set set;
+
+	memset(parts, 0, AUTO_PARTS * sizeof(*parts));
+	if (!domains)
+		return 0;
+	auto_set(l, &set, domains);
+	if (kept)
+		auto_unsee(l, &set);
+	parts[AUTO_LOAD] = auto_ratio(set.load, set.capacity);
+	parts[AUTO_MEMORY] = auto_cost_memory(l, &set);
+	parts[AUTO_DISTANCE] = auto_cost_avoidable(l, &set) - parts[AUTO_LOAD] - parts[AUTO_MEMORY];
+	parts[AUTO_SIZE] = auto_cost_size(&set, l->due);
+	return auto_cost(l, &set);
+}
+
+/* May @a use a part of each of @domains? */
+static bool auto_may_use(const struct cosched_auto *a, u64 domains)
+{
+	for (; domains && a->room; domains &= domains - 1)
+		if (!a->room[__ffs64(domains)])
+			return false;
+	return true;
+}
+
+/*
+ * Note why the home of @a becomes @spread, which for bursts is larger than @home. Not called where
+ * homes stay.
+ */
+static noinline void auto_note(struct auto_look *l, struct cosched_auto *a, u64 home, u64 spread)
+{
+	bool moved = l->kept && (a->home & ~spread);
+	struct cosched_auto_change *c = &a->change;
+	u32 was[AUTO_PARTS], is[AUTO_PARTS];
+	unsigned int i, most = 0;
+
+	/* Moves are decided without bursts. */
+	if (moved && l->bursts)
+		l->due = l->usual;
+	c->before = auto_parts(l, moved ? l->kept : a->home & l->allowed, moved, was);
+	c->after = auto_parts(l, moved ? home : spread, false, is);
+	for (i = 1; i < AUTO_PARTS; i++)
+		if ((s64)was[i] - is[i] > (s64)was[most] - is[most])
+			most = i;
+
+	if (!a->home)
+		c->reason = COSCHED_AUTO_NEW;
+	else if (a->home & ~l->allowed)
+		c->reason = auto_may_use(a, a->home) ? COSCHED_AUTO_YIELDED : COSCHED_AUTO_CPUS;
+	else if (moved)
+		c->reason = COSCHED_AUTO_LOAD + most;
+	else if (spread & ~a->home)
+		c->reason = l->bursts ? COSCHED_AUTO_BURSTS : COSCHED_AUTO_GROWN;
+	else
+		c->reason = COSCHED_AUTO_SHRUNK;
 }
 
 /*
@@ -504,6 +597,7 @@ static u64 auto_spread(struct auto_look *l, u64 home, u64 before)
 
 	if (!l->burst)
 		return home;
+	l->usual = l->due;
 	l->due = max(l->due, l->burst);
 	l->bursts = true;
 	if (hweight64(before) > 1)
@@ -662,9 +756,11 @@ static bool auto_stays(struct cosched_machine *m, const struct cosched_auto *a)
 
 /*
  * Move @a, which has one domain, to the best of @domains if that is better by the
- * margin. Return: the gain, multiplied by its tasks.
+ * margin, and say in @change what that means to it. Return: the gain, multiplied by its
+ * tasks.
  */
-static s64 auto_give_way(struct cosched_machine *m, struct cosched_auto *a, u64 domains)
+static s64 auto_give_way(struct cosched_machine *m, struct cosched_auto *a, u64 domains,
+			 struct cosched_auto_change *change)
 {
 	struct auto_look l;
 	u32 c, cost, best;
@@ -682,6 +778,12 @@ static s64 auto_give_way(struct cosched_machine *m, struct cosched_auto *a, u64 
 	}
 	best = auto_cost_one(&l, __ffs64(a->home));
 	auto_charge(m, a, true);
+	*change = a->change;
+	change->after = best;
+	if (change->reason != COSCHED_AUTO_NEW) {
+		change->reason = COSCHED_AUTO_ROOM;
+		change->before = cost;
+	}
 	return (s64)auto_demand(a->own) * ((s64)cost - best);
 }
 
@@ -720,6 +822,7 @@ static bool auto_make_room(const struct auto_look *l, struct cosched_machine *m,
 {
 	s64 gain, own = auto_demand(a->own), paid = own * l->cost + m->paid[d];
 	s64 least = max(own * AUTO_MARGIN, paid >> AUTO_MARGIN_SHIFT);
+	struct cosched_auto_change change[AUTO_WAY];
 	struct cosched_auto *b, *way[AUTO_WAY];
 	u64 home = a->home, to;
 	struct auto_set set;
@@ -757,12 +860,22 @@ static bool auto_make_room(const struct auto_look *l, struct cosched_machine *m,
 	if (!better)
 		return false;
 	for (i = 0; i < nr; i++)
-		gain += auto_give_way(m, way[i], home & ~to);
+		gain += auto_give_way(m, way[i], home & ~to, &change[i]);
 	better = gain > least && auto_stays(m, a);
 	for (i = 0; i < nr && better; i++)
 		better = auto_stays(m, way[i]);
-	if (better)
+	if (better) {
+		for (i = 0; i < nr; i++)
+			if (way[i]->home != BIT_ULL(d))
+				way[i]->change = change[i];
+		auto_charge(m, a, false);
+		auto_set(l, &set, to);
+		auto_charge(m, a, true);
+		a->change.reason = COSCHED_AUTO_EXCHANGE;
+		a->change.before = l->cost;
+		a->change.after = auto_cost(l, &set);
 		return true;
+	}
 	auto_settle(m, a, home);
 	for (i = 0; i < nr; i++)
 		auto_settle(m, way[i], BIT_ULL(d));
@@ -831,7 +944,7 @@ static void auto_choose_one(struct cosched_auto *a, struct cosched_machine *m,
 	u32 left[COSCHED_AUTO_DOMAINS];
 	struct auto_look l;
 	bool new = !a->home, stays = false;
-	u64 home = 0;
+	u64 home = 0, spread;
 
 	auto_charge(m, a, false);
 	auto_charge_below(m, a, clusters, false);
@@ -842,10 +955,13 @@ static void auto_choose_one(struct cosched_auto *a, struct cosched_machine *m,
 		stays = a->stays && !new && !(a->home & ~l.allowed);
 		home = stays ? a->home : auto_look(&l, a->home);
 	}
+	a->alone = auto_all(&l, false);
+	spread = home && !stays ? auto_spread(&l, home, a->home) : home;
+	if (spread != a->home)
+		auto_note(&l, a, home, spread);
 	if (new)
 		auto_remnants(m, true);
-	a->alone = auto_all(&l, false);
-	a->home = home && !stays ? auto_spread(&l, home, a->home) : home;
+	a->home = spread;
 	auto_charge_below(m, a, clusters, true);
 	auto_charge(m, a, true);
 	/* Not if there are clusters below @a: they are within its home. */
@@ -893,6 +1009,7 @@ void cosched_auto_choose(struct list_head *clusters, struct cosched_machine *m)
 		list_for_each_entry(a, clusters, node) {
 			if (a->batch == batch) {
 				a->home &= auto_all_domains(m);
+				a->change.reason = COSCHED_AUTO_SAME;
 				auto_charge(m, a, true);
 			}
 		}

@@ -34,6 +34,64 @@ struct cosched_machine {
 	u8		distance[COSCHED_AUTO_DOMAINS][COSCHED_AUTO_DOMAINS];
 };
 
+/**
+ * enum cosched_auto_reason - Why an automatic home is another one than before
+ * @COSCHED_AUTO_SAME: it is not
+ * @COSCHED_AUTO_NEW: there was none
+ * @COSCHED_AUTO_CPUS: the cluster may not use a domain of it any more
+ * @COSCHED_AUTO_YIELDED: it is batch, and others need a domain of it
+ * @COSCHED_AUTO_GROWN: the cluster is due more than there is in it
+ * @COSCHED_AUTO_BURSTS: its tasks wake up together, and others leave more than it has
+ * @COSCHED_AUTO_SHRUNK: the cluster is due less than there is in it
+ * @COSCHED_AUTO_LOAD: another costs less by the margin, most of all for the load of others
+ * @COSCHED_AUTO_DISTANCE: most of all as its domains are nearer to each other
+ * @COSCHED_AUTO_MEMORY: most of all as memory is nearer
+ * @COSCHED_AUTO_SIZE: most of all as it has more of what is due, or fewer domains
+ * @COSCHED_AUTO_EXCHANGE: smaller clusters made room for it
+ * @COSCHED_AUTO_ROOM: it made room for a larger one, and gains by that
+ * @COSCHED_AUTO_REASONS: how many there are
+ *
+ * A home that is smaller because a domain of it costs more than it saves has one of the reasons of
+ * a move, as it gains by the margin.
+ */
+enum cosched_auto_reason {
+	COSCHED_AUTO_SAME,
+	COSCHED_AUTO_NEW,
+	COSCHED_AUTO_CPUS,
+	COSCHED_AUTO_YIELDED,
+	COSCHED_AUTO_GROWN,
+	COSCHED_AUTO_BURSTS,
+	COSCHED_AUTO_SHRUNK,
+	/* In the order of enum auto_part. */
+	COSCHED_AUTO_LOAD,
+	COSCHED_AUTO_DISTANCE,
+	COSCHED_AUTO_MEMORY,
+	COSCHED_AUTO_SIZE,
+	COSCHED_AUTO_EXCHANGE,
+	COSCHED_AUTO_ROOM,
+	COSCHED_AUTO_REASONS
+};
+
+/* For people: "new", "cpus" and so on. */
+extern const char *const cosched_auto_reasons[COSCHED_AUTO_REASONS];
+
+/**
+ * struct cosched_auto_change - A change of an automatic home
+ * @reason: why; the rest is set only if there is one
+ * @before: what the former home would cost now, as large as it would be; 0: there is none that the
+ *	cluster may use
+ * @after: what the new home costs
+ *
+ * Costs are in 1024ths of a runnable task on each CPU, see "Model" in cosched_auto.c. For a move
+ * they are those that were compared, without bursts. A home that grows or shrinks by what is due
+ * may cost more afterwards. So may one after an exchange, as that gains in sum.
+ */
+struct cosched_auto_change {
+	enum cosched_auto_reason reason;
+	u32		before;
+	u32		after;
+};
+
 /* A cluster with an automatic home. */
 struct cosched_auto {
 	struct list_head node;
@@ -50,6 +108,7 @@ struct cosched_auto {
 	/* How far its memory is, by domain, as (distance - 10) / 10 * 1024; NULL: unknown. */
 	const u32	*far;
 	u64		home;			/* input: until now, output: from now on; 0: none */
+	struct cosched_auto_change change;	/* output: if it is another one, why */
 };
 
 void cosched_auto_choose(struct list_head *clusters, struct cosched_machine *m);

@@ -634,6 +634,109 @@ static void cosched_auto_test_nested(struct kunit *test)
 	}
 }
 
+/* Why homes change, and what they cost the first cluster, in 1024ths. Demands as above. */
+static void cosched_auto_test_reasons(struct kunit *test)
+{
+	static const u32 second[COSCHED_AUTO_DOMAINS] = { [1] = 4 * ONE };
+	static const struct {
+		const char *what;
+		u8 nr, capacity[4], per_node, nr_clusters;
+		u16 demand[8];
+		u8 other[4];
+		u8 before[8], after[8], reason[8];
+		u16 cost[2];
+		u8 bursts, batch;	/* clusters */
+		bool cpus;		/* all may use the second domain only */
+		u8 memory;		/* of the first: on this domain, from 1 on */
+	} cases[] = {
+		{ "nothing to gain", 2, { 4, 4 }, 2, 1, { 10 }, { 7 }, { 1 }, { 1 },
+		  { COSCHED_AUTO_SAME } },
+		{ "there was none", 2, { 4, 4 }, 2, 1, { 10 }, { 20, 10 }, { 0 }, { 2 },
+		  { COSCHED_AUTO_NEW }, { 0, 256 } },
+		{ "a cpuset", 2, { 4, 4 }, 2, 1, { 10 }, { }, { 1 }, { 2 },
+		  { COSCHED_AUTO_CPUS }, { }, .cpus = true },
+		{ "a part of it", 2, { 4, 4 }, 2, 1, { 40 }, { }, { 3 }, { 2 },
+		  { COSCHED_AUTO_CPUS }, { 0, 0 }, .cpus = true },
+		{ "others need it", 2, { 4, 4 }, 2, 1, { 10 }, { 40 }, { 1 }, { 2 },
+		  { COSCHED_AUTO_YIELDED }, { }, .batch = 1 },
+		{ "more is due", 4, { 4, 4, 4, 4 }, 4, 1, { 80 }, { }, { 2 }, { 3 },
+		  { COSCHED_AUTO_GROWN }, { 1536, 320 } },
+		{ "more would be used at times", 2, { 4, 4 }, 2, 1, { 12 }, { }, { 1 }, { 3 },
+		  { COSCHED_AUTO_BURSTS }, { 1024, 64 }, .bursts = 1 },
+		{ "less is due", 4, { 4, 4, 4, 4 }, 4, 1, { 40 }, { }, { 3 }, { 1 },
+		  { COSCHED_AUTO_SHRUNK }, { 64, 256 } },
+		{ "less is left for bursts", 2, { 4, 4 }, 2, 1, { 12 }, { 0, 30 }, { 3 }, { 1 },
+		  { COSCHED_AUTO_SHRUNK }, { 448, 256 }, .bursts = 1 },
+		{ "others", 2, { 4, 4 }, 2, 1, { 10 }, { 8 }, { 1 }, { 2 },
+		  { COSCHED_AUTO_LOAD }, { 204, 0 } },
+		{ "the example of the model", 4, { 4, 4, 4, 4 }, 4, 3, { 80, 40, 40 }, { },
+		  { 1, 1, 2 }, { 12, 1, 2 }, { COSCHED_AUTO_LOAD }, { 576, 64 } },
+		{ "others in a part of it", 4, { 4, 4, 4, 4 }, 1, 5, { 66, 40, 25, 20, 56 }, { },
+		  { 10, 2, 1, 1, 4 }, { 8, 2, 1, 1, 4 }, { COSCHED_AUTO_LOAD }, { 857, 281 } },
+		{ "two nodes", 3, { 8, 8, 8 }, 2, 1, { 120 }, { }, { 5 }, { 3 },
+		  { COSCHED_AUTO_DISTANCE }, { 345, 64 } },
+		{ "memory", 2, { 4, 4 }, 1, 1, { 10 }, { }, { 1 }, { 2 },
+		  { COSCHED_AUTO_MEMORY }, { 563, 0 }, .memory = 2 },
+		{ "memory, although others are there", 2, { 4, 4 }, 1, 1, { 10 }, { 0, 10 },
+		  { 1 }, { 2 }, { COSCHED_AUTO_MEMORY }, { 563, 256 }, .memory = 2 },
+		{ "others, although memory is there", 2, { 4, 4 }, 1, 1, { 10 }, { 40, 0 }, { 1 },
+		  { 2 }, { COSCHED_AUTO_LOAD }, { 1024, 563 }, .memory = 1 },
+		{ "a larger one", 2, { 2, 8 }, 2, 1, { 40 }, { }, { 1 }, { 2 },
+		  { COSCHED_AUTO_SIZE }, { 1536, 0 } },
+		{ "a smaller one made room", 2, { 4, 3 }, 2, 2, { 40, 30 }, { }, { 2, 1 },
+		  { 1, 2 }, { COSCHED_AUTO_EXCHANGE, COSCHED_AUTO_ROOM }, { 341, 0 } },
+		{ "two made room", 3, { 8, 4, 4 }, 3, 3, { 80, 40, 40 }, { }, { 6, 1, 1 },
+		  { 1, 2, 4 },
+		  { COSCHED_AUTO_EXCHANGE, COSCHED_AUTO_ROOM, COSCHED_AUTO_ROOM }, { 64, 0 } },
+	};
+	struct auto_test *t = test_alloc(test);
+	bool seen[COSCHED_AUTO_REASONS] = { };
+	int c, i;
+
+	for (c = 0; c < ARRAY_SIZE(cases); c++) {
+		struct cosched_auto_change *change = &t->cluster[0].change;
+
+		test_machine(t, cases[c].nr, 1, cases[c].per_node);
+		for (i = 0; i < cases[c].nr; i++) {
+			t->machine.capacity[i] = cases[c].capacity[i] * ONE;
+			t->machine.load[i] = cases[c].other[i] * ONE / 10;
+			t->far[i] = (t->machine.distance[(cases[c].memory ?: 1) - 1][i] -
+				     LOCAL_DISTANCE) * ONE / LOCAL_DISTANCE;
+		}
+		for (i = 0; i < cases[c].nr_clusters; i++) {
+			struct cosched_auto *a = test_cluster(t, cases[c].demand[i] * ONE / 10,
+							      cases[c].before[i]);
+
+			a->bursts = cases[c].bursts & BIT(i);
+			a->batch = cases[c].batch & BIT(i);
+			if (cases[c].cpus)
+				a->room = second;
+		}
+		if (cases[c].memory)
+			t->cluster[0].far = t->far;
+		test_choose(t);
+		for (i = 0; i < t->nr; i++) {
+			KUNIT_EXPECT_EQ_MSG(test, t->cluster[i].home, cases[c].after[i],
+					    "%s: cluster %d", cases[c].what, i);
+			KUNIT_EXPECT_EQ_MSG(test, (int)t->cluster[i].change.reason,
+					    cases[c].reason[i], "%s: cluster %d",
+					    cases[c].what, i);
+			seen[cases[c].reason[i]] = true;
+		}
+		KUNIT_EXPECT_EQ_MSG(test, change->before, cases[c].cost[0], "%s", cases[c].what);
+		KUNIT_EXPECT_EQ_MSG(test, change->after, cases[c].cost[1], "%s", cases[c].what);
+		test_choose(t);
+		for (i = 0; i < t->nr; i++)
+			KUNIT_EXPECT_EQ_MSG(test, (int)t->cluster[i].change.reason,
+					    COSCHED_AUTO_SAME, "%s: cluster %d again",
+					    cases[c].what, i);
+	}
+	for (i = 0; i < COSCHED_AUTO_REASONS; i++) {
+		KUNIT_EXPECT_TRUE_MSG(test, seen[i], "reason %d", i);
+		KUNIT_EXPECT_NOT_NULL(test, cosched_auto_reasons[i]);
+	}
+}
+
 /* A machine and clusters of any kind; sizes by powers of two. */
 static void test_any(struct auto_test *t, bool even)
 {
@@ -698,9 +801,33 @@ static void test_even(struct kunit *test, struct auto_test *t, int n)
 	}
 }
 
+/* A home that is another one has a reason, and gains the margin if that is a gain. */
+static void test_reason(struct kunit *test, struct auto_test *t, int n)
+{
+	int i;
+
+	for (i = 0; i < t->nr; i++) {
+		struct cosched_auto_change *c = &t->cluster[i].change;
+		u32 margin = max_t(u32, AUTO_MARGIN, c->before >> AUTO_MARGIN_SHIFT);
+
+		if (t->cluster[i].home == t->before[i])
+			continue;
+		KUNIT_EXPECT_NE_MSG(test, (int)c->reason, COSCHED_AUTO_SAME, "%d: cluster %d",
+				    n, i);
+		KUNIT_EXPECT_EQ_MSG(test, c->reason == COSCHED_AUTO_NEW, !t->before[i],
+				    "%d: cluster %d", n, i);
+		if (c->reason >= COSCHED_AUTO_LOAD && c->reason <= COSCHED_AUTO_SIZE)
+			KUNIT_EXPECT_GT_MSG(test, c->before, c->after + margin,
+					    "%d: cluster %d", n, i);
+		if (c->reason == COSCHED_AUTO_ROOM)
+			KUNIT_EXPECT_GT_MSG(test, c->before, c->after + AUTO_MARGIN,
+					    "%d: cluster %d", n, i);
+	}
+}
+
 /*
- * On any machine: never an empty home, the same again from the same, rest after a
- * few choices, and no domain of less load that one could have moved to.
+ * On any machine: never an empty home, the same again from the same, rest after a few
+ * choices, a reason for each, and no domain of less load that one could have moved to.
  */
 static void cosched_auto_test_any(struct kunit *test)
 {
@@ -711,6 +838,7 @@ static void cosched_auto_test_any(struct kunit *test)
 		test_any(t, n & 1);
 		memcpy(t->kept, t->cluster, sizeof(t->kept));
 		test_choose(t);
+		test_reason(test, t, n);
 		for (i = 0; i < t->nr; i++) {
 			KUNIT_EXPECT_NE_MSG(test, t->cluster[i].home, 0, "%d: empty", n);
 			swap(t->kept[i].home, t->cluster[i].home);
@@ -865,6 +993,7 @@ static struct kunit_case cosched_auto_test_cases[] = {
 	KUNIT_CASE(cosched_auto_test_batch_displaces_none),
 	KUNIT_CASE(cosched_auto_test_room),
 	KUNIT_CASE(cosched_auto_test_nested),
+	KUNIT_CASE(cosched_auto_test_reasons),
 	KUNIT_CASE(cosched_auto_test_any),
 	KUNIT_CASE(cosched_auto_test_rest),
 	KUNIT_CASE(cosched_auto_test_symmetric),
