@@ -1,7 +1,6 @@
 package tests
 
 import (
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -100,13 +99,8 @@ func wakebenchOnce(t *testing.T, variant string, seed uint64) map[string]float64
 	}
 	cost := map[string]float64{}
 	for line := range strings.Lines(string(res.Stdout)) {
-		var mode string
-		var windows int
-		var least, median, mean float64
-		if _, err := fmt.Sscanf(line, "%s windows %d least %f median %f mean %f", &mode, &windows, &least, &median, &mean); err != nil {
-			t.Fatalf("wakebench prints %q: %v", line, err)
-		}
-		cost[mode] = mean
+		r := parseWakebench(t, line)
+		cost[r.mode] = r.mean
 	}
 	return cost
 }

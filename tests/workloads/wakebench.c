@@ -13,13 +13,14 @@
 #include <linux/futex.h>
 
 static const char help[] =
-"Usage: wakebench [OPTION]... pipe|futex|timer|tick|fault\n"
+"Usage: wakebench [OPTION]... pipe|futex|timer|wake|tick|fault\n"
 "Prints cycles (instructions, in parallel virtual time) per wakeup, tick or page fault as\n"
 "\"MODE windows W least L median M mean A\".  With --model also \"result nsec M\".\n"
 "\n"
 "  pipe    two processes hand a byte back and forth through two pipes\n"
 "  futex   two processes wake one another through a futex\n"
 "  timer   one process sleeps for the shortest time, woken by its timer\n"
+"  wake    one process wakes another that sleeps; only the call of the waker counts\n"
 "  tick    one process runs and is interrupted by the tick\n"
 "  fault   one process touches pages for the first time; before that line, \"cycles N\" of\n"
 "          all windows, which the machine model counts also if it is not on\n"
@@ -29,11 +30,14 @@ static const char help[] =
 "  -c, --cpus LIST      CPUs that both may use (all)\n"
 "  -t, --timekeeper CPU tick: keep this CPU busy and so with it the kernel's time\n"
 "  -g, --cgroup DIR     cgroup to join first\n"
+"  -b, --busy LIST      keep each of these CPUs busy with a process; repeatable; in the\n"
+"                       cgroup if that is given before\n"
+"  -u, --work USEC      wake: the process that is woken runs for that long before it sleeps (0)\n"
 "  -m, --model          switch the lab's machine model on, and have it count\n"
 "  -h, --help           this text\n";
 
-static long windows = 2000, rounds = 8;
-static bool model;
+static long windows = 2000, rounds = 8, work_us;
+static bool model, joined;
 static int timekeeper = -1;
 static uint64_t *cost;
 
@@ -145,16 +149,82 @@ static void bench_futex(void)
 	report("futex", 2 * rounds);
 }
 
+/* A task that joined a cluster elsewhere goes home when it wakes up. */
+static void go_home(void)
+{
+	for (int i = 0; joined && i < 10; i++)
+		sleep_ns(10000000);
+}
+
+/*
+ * As far as the waker has to execute it: the kernel chooses a CPU and queues the sleeper there. How
+ * long the sleeper then waits for a CPU does not count, so all CPUs may be busy meanwhile; it may not
+ * run on that of the waker, in the midst of the call. A wakeup that comes before the other sleeps
+ * again does not count, either.
+ */
+static void bench_wake(void)
+{
+	uint32_t *word = shared_alloc(4096);
+	cpu_set_t here, others;
+	pid_t pid;
+
+	go_home();
+	CPU_ZERO(&here);
+	CPU_SET(sched_getcpu(), &here);
+	if (sched_getaffinity(0, sizeof(others), &others))
+		die("sched_getaffinity: %s", strerror(errno));
+	CPU_XOR(&others, &others, &here);
+	pid = fork_child();
+	if (sched_setaffinity(0, sizeof(here), pid ? &here : &others))
+		die("sched_setaffinity: %s", strerror(errno));
+	while (!pid) {
+		uint64_t t;
+
+		syscall(SYS_futex, word, FUTEX_WAIT, 0, NULL, NULL, 0);
+		t = now_ns();
+		while (work_us && now_ns() - t < work_us * 1000ull)
+			cpu_pause();
+	}
+	for (long w = -windows / 10; w < windows; w++) {
+		uint64_t sum = 0;
+
+		for (long r = 0; r < rounds;) {
+			uint64_t t = now_ns();
+
+			while (now_ns() - t < 50000)
+				cpu_pause();
+			t = cycles();
+			if (syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0) == 1) {
+				sum += cycles() - t;
+				r++;
+			}
+		}
+		if (w >= 0)
+			cost[w] = sum;
+	}
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	report("wake", rounds);
+}
+
 /*
  * The CPU is idle while the process sleeps, and the counter goes on while it is
  * idle. To count only what the process and the kernel ran, keep the CPU busy with
- * a process of the idle class, whose own work is known.
+ * a process of the idle class, whose own work is known. To the kernel that CPU is
+ * as good as an idle one, so the process wakes up there, wherever else it might.
  */
 static void bench_timer(void)
 {
 	uint64_t *beat = shared_alloc(4096);
-	pid_t pid = fork_child();
+	cpu_set_t here, all;
+	pid_t pid;
 
+	go_home();
+	CPU_ZERO(&here);
+	CPU_SET(sched_getcpu(), &here);
+	if (sched_getaffinity(0, sizeof(all), &all) || sched_setaffinity(0, sizeof(here), &here))
+		die("affinity: %s", strerror(errno));
+	pid = fork_child();
 	if (!pid) {
 		if (sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){ 0 }))
 			die("SCHED_IDLE: %s", strerror(errno));
@@ -162,6 +232,10 @@ static void bench_timer(void)
 		for (;;)
 			__asm__ volatile("addq $2, %0" : "+m"(*beat));
 	}
+	while (!*(volatile uint64_t *)beat)
+		sleep_ns(1000000);
+	if (sched_setaffinity(0, sizeof(all), &all))
+		die("affinity: %s", strerror(errno));
 	for (long w = -windows / 10; w < windows; w++) {
 		uint64_t t = cycles(), b = *(volatile uint64_t *)beat;
 
@@ -173,6 +247,25 @@ static void bench_timer(void)
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 	report("timer", rounds);
+}
+
+/* With PAUSE, which the emulator executes without work. */
+static void keep_busy(cpu_set_t cpus)
+{
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+		cpu_set_t one;
+
+		if (!CPU_ISSET(cpu, &cpus))
+			continue;
+		CPU_ZERO(&one);
+		CPU_SET(cpu, &one);
+		if (fork_child())
+			continue;
+		if (sched_setaffinity(0, sizeof(one), &one))
+			die("--busy: %s", strerror(errno));
+		for (;;)
+			cpu_pause();
+	}
 }
 
 /*
@@ -271,6 +364,8 @@ int main(int argc, char **argv)
 		{ "cpus", required_argument, NULL, 'c' },
 		{ "timekeeper", required_argument, NULL, 't' },
 		{ "cgroup", required_argument, NULL, 'g' },
+		{ "busy", required_argument, NULL, 'b' },
+		{ "work", required_argument, NULL, 'u' },
 		{ "model", no_argument, NULL, 'm' },
 		{ "help", no_argument, NULL, 'h' },
 		{ }
@@ -278,7 +373,7 @@ int main(int argc, char **argv)
 	cpu_set_t cpus;
 	int c;
 
-	while ((c = getopt_long(argc, argv, "w:r:c:t:g:mh", options, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, "w:r:c:t:g:b:u:mh", options, NULL)) != -1) {
 		switch (c) {
 		case 'w':
 			windows = parse_number("windows", optarg, 1, 10000000);
@@ -296,6 +391,13 @@ int main(int argc, char **argv)
 			break;
 		case 'g':
 			join_cgroup(optarg, 0, false);
+			joined = true;
+			break;
+		case 'b':
+			keep_busy(parse_cpus(optarg));
+			break;
+		case 'u':
+			work_us = parse_number("work", optarg, 0, 1000000);
 			break;
 		case 'm':
 			model = true;
@@ -322,6 +424,8 @@ int main(int argc, char **argv)
 		bench_futex();
 	else if (!strcmp(argv[optind], "timer"))
 		bench_timer();
+	else if (!strcmp(argv[optind], "wake"))
+		bench_wake();
 	else if (!strcmp(argv[optind], "tick"))
 		bench_tick();
 	else if (!strcmp(argv[optind], "fault"))
