@@ -162,3 +162,11 @@ func TestWakeupCostOfCPUs(t *testing.T) {
 		echo "all-busy $(wakebench -b $all -g $cg -w 500 -r 1 wake)"
 		echo "home-crowded $(wakebench -b $all -b $home -b $home -g $cg -w 500 -r 1 wake)"`)
 }
+
+// The same with a task that does not run briefly, which looks further: all CPUs are busy, home has
+// four times as many tasks, and the task runs for 0.4 ms each time.
+func TestWakeupCostOfCrowdedHome(t *testing.T) {
+	t.Parallel()
+	wakeupCostOfCPUs(t, `
+		echo "home-crowded-long $(wakebench -b $all -b $home -b $home -b $home -g $cg -w 500 -r 1 -u 400 wake)"`)
+}
