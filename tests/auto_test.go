@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,21 +39,40 @@ func TestAuto(t *testing.T) {
 	})
 }
 
-// The kernel traces which home it chooses, and why.
+// The kernel traces which home it chooses, and why: the first one of a cluster; a larger one when it has
+// more tasks, and a smaller one when these end; and another one when others come.
 func TestAutoTraced(t *testing.T) {
-	out := sh(t, "paper", `
+	out := workload(t, vm.Config{Topology: topology(t, "demo"), Virtual: &vm.VirtualTime{Seed: 1, Pause: 10 * time.Microsecond}}, "spin", `
 		cd /sys/kernel/tracing
 		echo 1 >events/cosched/cosched_home_auto/enable
 		echo +cosched >/sys/fs/cgroup/cgroup.subtree_control
-		mkdir /sys/fs/cgroup/busy
-		sh -c 'echo 0 >/sys/fs/cgroup/busy/cgroup.procs; while :; do :; done' & busy=$!
+		cg=/sys/fs/cgroup/busy
+		mkdir $cg
+		spin -q -g $cg -t 0 -n 2 & few=$!
 		sleep 1
-		echo auto >/sys/fs/cgroup/busy/cosched.cpus_preferred
+		echo auto >$cg/cosched.cpus_preferred
 		sleep 1
-		kill $busy
-		cat trace`, exact)
-	if want := regexp.MustCompile(`cosched_home_auto: cgroup=\d+ home=[0,]*[3c] reason=new batch=0 demand=\d+ capacity=2048 load=\d+`); !want.MatchString(out) {
-		t.Errorf("no line matches %s:\n%s", want, out)
+		spin -q -g $cg -t 0 -n 5 & more=$!
+		sleep 1
+		kill $more
+		sleep 2
+		home=$(cat $cg/cosched.cpus_preferred.effective)
+		spin -q -t 0 -n 12 --cpus $home & others=$!
+		sleep 1
+		kill $few $others
+		cat trace`)
+	const line = `cosched_home_auto: cgroup=\d+ before=([0-9a-f,]+) home=([0-9a-f,]+) reason=(\w+) cost_before=\d+ cost=\d+ batch=0 demand=\d+ capacity=(\d+) load=\d+`
+	var reasons []string
+	last := "00000000,00000000" // none, of 64 possible CPUs
+	for _, m := range regexp.MustCompile(line).FindAllStringSubmatch(out, -1) {
+		if m[1] != last {
+			t.Errorf("home %s is before %s, where it was %s", m[1], m[2], last)
+		}
+		last = m[2]
+		reasons = append(reasons, m[3]+" "+m[4])
+	}
+	if got, want := strings.Join(reasons, ", "), "new 4096, grown 8192, shrunk 4096, load 4096"; got != want {
+		t.Errorf("homes change because of\n%s, expected\n%s:\n%s", got, want, out)
 	}
 }
 

@@ -417,7 +417,13 @@ static bool cosched_survey_domains(struct cosched_survey *s)
 	return true;
 }
 
-/* Find, for each automatic home, the nearest automatic home above it. */
+/*
+ * As many automatic homes above another count, from the topmost on. Otherwise a user who
+ * nests a thousand could make every look take long.
+ */
+#define COSCHED_AUTO_DEPTH	8U
+
+/* Find, for each automatic home, the nearest automatic home above it that counts. */
 static void cosched_survey_tree(struct cosched_survey *s)
 {
 	struct cosched_automatic *a;
@@ -426,12 +432,16 @@ static void cosched_survey_tree(struct cosched_survey *s)
 	s->new_tree = false;
 	s->depth = 0;
 	list_for_each_entry(a, &s->clusters, choice.node) {
+		unsigned int above = 0, skip;
+
+		for (cs = cosched_parent(a->cs); cs; cs = cosched_parent(cs))
+			above += !!cs->automatic;
+		a->depth = min(above, COSCHED_AUTO_DEPTH);
 		a->choice.parent = NULL;
-		a->depth = 0;
-		for (cs = cosched_parent(a->cs); cs; cs = cosched_parent(cs)) {
-			if (!cs->automatic)
-				continue;
-			if (!a->depth++)
+		skip = above - a->depth;
+		for (cs = cosched_parent(a->cs); above && !a->choice.parent;
+		     cs = cosched_parent(cs)) {
+			if (cs->automatic && !skip--)
 				a->choice.parent = &cs->automatic->choice;
 		}
 		s->depth = max(s->depth, a->depth);
@@ -962,25 +972,23 @@ static void cosched_auto_mask(struct cosched_survey *s, struct cosched_automatic
 		cpumask_copy(mask, home);
 }
 
-static void cosched_auto_trace(struct cosched_survey *s, struct cosched_automatic *a, u64 before,
+static void cosched_auto_trace(struct cosched_survey *s, struct cosched_automatic *a, bool new,
 			       const struct cpumask *mask)
 {
-	u64 now = a->choice.home, left, capacity = 0, load = 0;
-	const char *reason = "moved";
+	const struct cosched_auto_change *change = &a->choice.change;
+	enum cosched_auto_reason reason = change->reason;
+	u64 left, capacity = 0, load = 0;
 
-	if (!before)
-		reason = "new";
-	else if (now == before)
-		reason = "cpus";
-	else if ((now & before) == before)
-		reason = "grown";
-	else if ((now & before) == now)
-		reason = "shrunk";
-	for (left = now; left; left &= left - 1) {
+	if (new)
+		reason = COSCHED_AUTO_NEW;
+	else if (!reason)
+		reason = COSCHED_AUTO_CPUS;	/* of the same domains, others */
+	for (left = a->choice.home; left; left &= left - 1) {
 		capacity += s->machine.capacity[__ffs64(left)];
 		load += s->machine.load[__ffs64(left)];
 	}
-	trace_cosched_home_auto(a->choice.id, mask, reason, a->choice.batch, a->choice.demand,
+	trace_cosched_home_auto(a->choice.id, a->cs->asked, mask, cosched_auto_reasons[reason],
+				change->before, change->after, a->choice.batch, a->choice.demand,
 				capacity, load);
 }
 
@@ -1024,6 +1032,7 @@ static void cosched_auto_update(bool sampling, struct cosched_css *but)
 
 	list_for_each_entry(a, &turn, choice.node) {
 		struct cosched_css *cs = a->cs;
+		bool new = cosched_auto_is_new(a);
 
 		/* Only a regular look changes it: a look between two of them does not count. */
 		if (sampling)
@@ -1031,7 +1040,7 @@ static void cosched_auto_update(bool sampling, struct cosched_css *but)
 		a->choice.alone = a->alone;
 		cosched_auto_mask(s, a, &cosched_auto_scratch);
 		if (!cpumask_equal(&cosched_auto_scratch, cs->asked)) {
-			cosched_auto_trace(s, a, cosched_auto_domains(s, a), &cosched_auto_scratch);
+			cosched_auto_trace(s, a, new, &cosched_auto_scratch);
 			cpumask_copy(cs->asked, &cosched_auto_scratch);
 			if (cs != but)
 				cosched_update(cs, NULL);

@@ -636,18 +636,42 @@ static void auto_charge(struct cosched_machine *m, const struct cosched_auto *a,
 	}
 }
 
-/* The same for the clusters below @a: to @a, their load is not a load of others. */
-static void auto_charge_below(struct cosched_machine *m, const struct cosched_auto *a,
-			      const struct list_head *clusters, bool add)
+/* Link each cluster to those directly below it. */
+static void auto_link(const struct list_head *clusters)
 {
-	const struct cosched_auto *b, *above;
+	struct cosched_auto *a;
 
-	if (a->demand == a->own)
-		return;
-	list_for_each_entry(b, clusters, node) {
-		for (above = b->parent; above && above != a;)
-			above = above->parent;
-		if (above && b->batch <= a->batch)
+	list_for_each_entry(a, clusters, node) {
+		a->below = NULL;
+		if (a->parent)
+			a->parent->below = NULL;
+	}
+	list_for_each_entry(a, clusters, node) {
+		if (a->parent) {
+			a->beside = a->parent->below;
+			a->parent->below = a;
+		}
+	}
+}
+
+/* The next one after @b of the clusters below @a, @a itself being before the first. */
+static struct cosched_auto *auto_next_below(const struct cosched_auto *a,
+					    const struct cosched_auto *b)
+{
+	if (b->below)
+		return b->below;
+	while (b != a && !b->beside)
+		b = b->parent;
+	return b == a ? NULL : b->beside;
+}
+
+/* The same for the clusters below @a: to @a, their load is not a load of others. */
+static void auto_charge_below(struct cosched_machine *m, const struct cosched_auto *a, bool add)
+{
+	const struct cosched_auto *b;
+
+	for (b = auto_next_below(a, a); b; b = auto_next_below(a, b)) {
+		if (b->batch <= a->batch)
 			auto_charge(m, b, add);
 	}
 }
@@ -947,7 +971,7 @@ static void auto_choose_one(struct cosched_auto *a, struct cosched_machine *m,
 	u64 home = 0, spread;
 
 	auto_charge(m, a, false);
-	auto_charge_below(m, a, clusters, false);
+	auto_charge_below(m, a, false);
 	if (new)
 		auto_remnants(m, false);
 	auto_prepare(&l, a, m, left);
@@ -962,7 +986,7 @@ static void auto_choose_one(struct cosched_auto *a, struct cosched_machine *m,
 	if (new)
 		auto_remnants(m, true);
 	a->home = spread;
-	auto_charge_below(m, a, clusters, true);
+	auto_charge_below(m, a, true);
 	auto_charge(m, a, true);
 	/* Not if there are clusters below @a: they are within its home. */
 	if (l.cost && !a->batch && !a->bursts && a->demand == a->own)
@@ -996,6 +1020,7 @@ void cosched_auto_choose(struct list_head *clusters, struct cosched_machine *m)
 		m->all_load += m->load[i];
 		m->all_capacity += m->capacity[i];
 	}
+	auto_link(clusters);
 	list_sort(NULL, clusters, auto_cmp);
 	for (batch = 0; batch < 2; batch++) {
 		memcpy(m->busy, m->load, sizeof(m->busy));

@@ -263,15 +263,19 @@ TRACE_EVENT(cosched_review,
  */
 TRACE_EVENT(cosched_home_auto,
 
-	TP_PROTO(u64 cgroup, const struct cpumask *home, const char *reason, bool batch,
-		 u32 demand, u64 capacity, u64 load),
+	TP_PROTO(u64 cgroup, const struct cpumask *before, const struct cpumask *home,
+		 const char *reason, u32 cost_before, u32 cost, bool batch, u32 demand,
+		 u64 capacity, u64 load),
 
-	TP_ARGS(cgroup, home, reason, batch, demand, capacity, load),
+	TP_ARGS(cgroup, before, home, reason, cost_before, cost, batch, demand, capacity, load),
 
 	TP_STRUCT__entry(
 		__field(u64,	cgroup)
+		__cpumask(before)
 		__cpumask(home)
 		__string(reason, reason)
+		__field(u32,	cost_before)
+		__field(u32,	cost)
 		__field(bool,	batch)
 		__field(u32,	demand)
 		__field(u64,	capacity)
@@ -280,17 +284,21 @@ TRACE_EVENT(cosched_home_auto,
 
 	TP_fast_assign(
 		__entry->cgroup		= cgroup;
+		__assign_cpumask(before, cpumask_bits(before));
 		__assign_cpumask(home, cpumask_bits(home));
 		__assign_str(reason);
+		__entry->cost_before	= cost_before;
+		__entry->cost		= cost;
 		__entry->batch		= batch;
 		__entry->demand		= demand;
 		__entry->capacity	= capacity;
 		__entry->load		= load;
 	),
 
-	TP_printk("cgroup=%llu home=%s reason=%s batch=%d demand=%u capacity=%llu load=%llu",
-		  __entry->cgroup, __get_cpumask(home), __get_str(reason), __entry->batch,
-		  __entry->demand, __entry->capacity, __entry->load)
+	TP_printk("cgroup=%llu before=%s home=%s reason=%s cost_before=%u cost=%u batch=%d demand=%u capacity=%llu load=%llu",
+		  __entry->cgroup, __get_cpumask(before), __get_cpumask(home), __get_str(reason),
+		  __entry->cost_before, __entry->cost, __entry->batch, __entry->demand,
+		  __entry->capacity, __entry->load)
 );
 
 #undef EM
