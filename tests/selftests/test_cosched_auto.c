@@ -717,6 +717,136 @@ static void limited_cpus_below(const char *top)
 	REQUIRE(common(&home, &both) == CPU_COUNT(&home), "where none of them may be");
 }
 
+/* cpuset.cpus.partition of @cg, below @top, with the CPUs @cpus, which no other cgroup then has. */
+static void make_partition(const char *top, const char *cg, const char *kind,
+			   const cpu_set_t *cpus)
+{
+	char list[1024];
+
+	cs_format_cpus(cpus, list, sizeof(list));
+	if (cs_try_write(top, "cpuset.cpus.exclusive", list))
+		cs_skip("needs cpuset.cpus.exclusive");
+	cs_write(cg, "cpuset.cpus.exclusive", list);
+	cs_write(cg, "cpuset.cpus.partition", kind);
+	cs_expect(cg, "cpuset.cpus.partition", kind);
+	cs_expect(cg, "cpuset.cpus.effective", list);
+}
+
+static void end_partition(const char *top, const char *cg)
+{
+	cs_write(cg, "cpuset.cpus.partition", "member");
+	cs_write(cg, "cpuset.cpus.exclusive", "\n");
+	cs_write(top, "cpuset.cpus.exclusive", "\n");
+}
+
+/*
+ * A partition with a cluster in it, on the CPUs that are home of another cluster, or on half of
+ * them: the cluster's home is there, the other's is elsewhere, and tasks run at home.  When the
+ * partition is taken back, both have whole domains again, apart from each other.  In an isolated
+ * partition no load is balanced and there are no domains: all of its CPUs are home.
+ */
+static void partition(const char *top, const char *kind)
+{
+	bool isolated = !strcmp(kind, "isolated");
+	char cg[2][PATH_MAX], list[1024];
+	cpu_set_t home[2], cpus;
+	struct ru_mark mark[2];
+	struct ru_gang *g[2];
+	int i, half;
+
+	cs_need_controller(top, "cpuset");
+	for (i = 0; i < 2; i++) {
+		make(cg[i], top, i ? "outside" : "inside", "auto");
+		g[i] = spinners(cg[i], per_llc() / 2);
+	}
+	for (half = 0; half < 2; half++) {
+		cs_sleep_ms(AUTO_SETTLE_MS);
+		cpus = home_of(cg[1]);
+		REQUIRE(domains(&cpus) == 1, "%d domains", domains(&cpus));
+		if (half)
+			cpus = ru_first(&cpus, per_llc() / 2);
+		make_partition(top, cg[0], kind, &cpus);
+		cs_format_cpus(&cpus, list, sizeof(list));
+		cs_expect_soon(cg[0], CS_HOME, list, AUTO_SETTLE_MS);
+		cs_sleep_ms(AUTO_SETTLE_MS);
+		cs_expect(cg[0], CS_HOME, list);
+		home[0] = cpus;
+		home[1] = home_of(cg[1]);
+		REQUIRE(CPU_COUNT(&home[1]) && !common(&home[1], &cpus), "CPUs of the partition are home");
+		stands_still(cg, 2, AUTO_SETTLE_MS);
+		for (i = 0; i < 2; i++)
+			ru_mark(g[i], &mark[i]);
+		cs_sleep_ms(AUTO_SETTLE_MS);
+		for (i = 0; i < 2; i++) {
+			double share = ru_share(g[i], &mark[i], &home[i]);
+
+			REQUIRE(share >= (i ? 95 : 100), "%.1f%% of the CPU time at home", share);
+			/* Nothing spreads tasks over isolated CPUs but placement. */
+			REQUIRE(isolated || i || ru_ran(g[i], &mark[i], &home[i]) >
+				AUTO_SETTLE_MS * 1000000ull * 9 / 10 * g[i]->n, "CPUs of the partition idle");
+		}
+
+		end_partition(top, cg[0]);
+		cs_sleep_ms(AUTO_SETTLE_MS);
+		for (i = 0; i < 2; i++) {
+			home[i] = home_of(cg[i]);
+			REQUIRE(domains(&home[i]) == 1, "%d domains", domains(&home[i]));
+		}
+		REQUIRE(!common(&home[0], &home[1]), "both at the same place");
+		stands_still(cg, 2, AUTO_SETTLE_MS);
+	}
+}
+
+static void partition_root(const char *top)
+{
+	partition(top, "root");
+}
+
+static void partition_isolated(const char *top)
+{
+	partition(top, "isolated");
+}
+
+/* A partition of half of the machine, with two clusters in it: each has its part of the domains. */
+static void partition_shared(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	char parent[PATH_MAX], cg[3][PATH_MAX], name[16];
+	cpu_set_t half, home[3];
+	int i;
+
+	if (topo->nr_llcs < 4)
+		cs_skip("needs four LLC domains");
+	cs_need_controller(top, "cpuset");
+	cs_mkdir(parent, top, "partition");
+	cs_enable(parent);
+	for (i = 0; i < 3; i++) {
+		snprintf(name, sizeof(name), "c%d", i);
+		make(cg[i], i < 2 ? parent : top, name, "auto");
+		spinners(cg[i], per_llc());
+	}
+	CPU_ZERO(&half);
+	for (i = topo->nr_llcs / 2; i < topo->nr_llcs; i++)
+		CPU_OR(&half, &half, &topo->llc[i]);
+	make_partition(top, parent, "root", &half);
+	cs_sleep_ms(2 * AUTO_SETTLE_MS);
+	for (i = 0; i < 3; i++) {
+		home[i] = home_of(cg[i]);
+		REQUIRE(domains(&home[i]) == 1, "%d domains", domains(&home[i]));
+		REQUIRE(common(&home[i], &half) == (i < 2 ? per_llc() : 0), "on the wrong side");
+	}
+	REQUIRE(!common(&home[0], &home[1]), "both at the same place");
+	stands_still(cg, 3, AUTO_SETTLE_MS);
+	end_partition(top, parent);
+	cs_sleep_ms(AUTO_SETTLE_MS);
+	/* Nothing is better elsewhere. */
+	for (i = 0; i < 3; i++) {
+		cpu_set_t now = home_of(cg[i]);
+
+		REQUIRE(CPU_EQUAL(&now, &home[i]), "moved for nothing");
+	}
+}
+
 /* A throttled cluster demands no more than it is allowed. */
 static void bandwidth(const char *top)
 {
@@ -986,6 +1116,9 @@ static const struct cs_test tests[] = {
 	{ "beside_others", beside_others, 0 },
 	{ "limited_cpus", limited_cpus, 0 },
 	{ "limited_cpus_below", limited_cpus_below, 0 },
+	{ "partition_root", partition_root, 0 },
+	{ "partition_isolated", partition_isolated, 0 },
+	{ "partition_shared", partition_shared, 0 },
 	{ "bandwidth", bandwidth, 0 },
 	{ "batch_idle", batch_idle, 0 },
 	{ "batch_weight", batch_weight, 0 },
