@@ -247,15 +247,46 @@ static void sleep_loop(void *arg)
 	}
 }
 
+/* A cluster with an automatic home has one at any time, without the CPU that just went offline. */
+static void has_home_without(const char *cg, int cpu)
+{
+	char list[1024];
+	cpu_set_t home;
+
+	cs_read(cg, CS_HOME, list, sizeof(list));
+	REQUIRE(list[0], "no home while CPU %d is offline", cpu);
+	cs_parse_cpus(list, &home);
+	REQUIRE(!CPU_ISSET(cpu, &home), "home %s, and CPU %d is offline", list, cpu);
+}
+
+/* A home of one or more whole LLC domains. */
+static bool whole_domains(const char *cg)
+{
+	static cpu_set_t llcs[CPU_SETSIZE];
+	int i, n = cs_llcs(llcs, CPU_SETSIZE);
+	char list[1024];
+	cpu_set_t home, both;
+
+	cs_read(cg, CS_HOME, list, sizeof(list));
+	if (!list[0])
+		return false;
+	cs_parse_cpus(list, &home);
+	for (i = 0; i < n; i++) {
+		CPU_AND(&both, &home, &llcs[i]);
+		if (CPU_COUNT(&both) && !CPU_EQUAL(&both, &llcs[i]))
+			return false;
+	}
+	return true;
+}
+
 /*
  * Hotplug again and again while clusters of running, sleeping and waking tasks
  * have their homes on the CPUs that come and go: in the end all is as before.
  */
-static void hotplug_under_load(const char *top)
+static void under_load(const char *top, const char *const homes[4], bool automatic)
 {
-	static const char *const homes[] = { "3", "2-3", "1-3", "0,2" };
 	char cg[4][PATH_MAX];
-	long long usec;
+	long long usec, end;
 	pid_t pids[12];
 	int i, round;
 
@@ -274,17 +305,28 @@ static void hotplug_under_load(const char *top)
 		int cpu = 1 + round % 3;
 
 		cs_set_online(cpu, false);
+		for (i = 0; i < 4 && automatic; i++)
+			has_home_without(cg[i], cpu);
 		if (round & 1) {
 			int next = 1 + (round + 1) % 3;
 
 			cs_set_online(next, false);
+			for (i = 0; i < 4 && automatic; i++)
+				has_home_without(cg[i], next);
 			cs_set_online(next, true);
 		}
 		cs_move(cg[round % 4], pids[round % 12]);
 		cs_set_online(cpu, true);
 	}
-	for (i = 0; i < 4; i++)
+	for (i = 0; i < 4 && !automatic; i++)
 		cs_expect_soon(cg[i], CS_HOME, homes[i], FOLLOW_MS);
+	end = cs_now_ms() + FOLLOW_MS;
+	for (i = 0; i < 4 && automatic; i++) {
+		cs_expect(cg[i], CS_PREF, "auto");
+		while (!whole_domains(cg[i]) && cs_now_ms() < end)
+			cs_sleep_ms(10);
+		REQUIRE(whole_domains(cg[i]), "a home of a part of a domain");
+	}
 	for (i = 0; i < 12; i++) {
 		REQUIRE(!kill(pids[i], 0), "task %d died", i);
 		usec = cs_task_usec(pids[i]);
@@ -295,6 +337,21 @@ static void hotplug_under_load(const char *top)
 			i);
 		cs_kill(pids[i]);
 	}
+}
+
+static void hotplug_under_load(const char *top)
+{
+	static const char *const homes[] = { "3", "2-3", "1-3", "0,2" };
+
+	under_load(top, homes, false);
+}
+
+/* The same with automatic homes: they have online CPUs all the time, and whole domains in the end. */
+static void auto_under_load(const char *top)
+{
+	static const char *const homes[] = { "auto", "auto", "auto", "auto" };
+
+	under_load(top, homes, true);
 }
 
 /*
@@ -381,6 +438,7 @@ static const struct cs_test tests[] = {
 	{ "hotplug_notifies", hotplug_notifies, 0 },
 	{ "tasks_run_on", tasks_run_on, 0 },
 	{ "hotplug_under_load", hotplug_under_load, 180 },
+	{ "auto_under_load", auto_under_load, 180 },
 	{ "suspended", suspended, 0 },
 };
 
