@@ -20,8 +20,8 @@ func TestAuto(t *testing.T) {
 		twice    = "core_cookies_twice" // both need SMT
 	)
 	for preset, maySkip := range map[string][]string{
-		"uma8": {"grows_and_shrinks", "bandwidth", "partition_shared", isolated, full, twice}, // need four LLC domains
-		"smt8": {"grows_and_shrinks", "bandwidth", "partition_shared", isolated},
+		"uma8": {"grows_and_shrinks", "bandwidth", "bandwidth_above", "partition_shared", isolated, full, twice}, // need four LLC domains
+		"smt8": {"grows_and_shrinks", "bandwidth", "bandwidth_above", "partition_shared", isolated},
 		"demo": {isolated, full, twice},
 	} {
 		forSeeds(t, preset, func(t *testing.T, seed uint64) {

@@ -870,6 +870,48 @@ static void bandwidth(const char *top)
 }
 
 /*
+ * Eight children together get no more than their parent is allowed, one CPU, though each of them
+ * would take all of it: the parent's home is one domain, and theirs are inside.  When the limit is
+ * gone, they need more.
+ */
+static void bandwidth_above(const char *top)
+{
+	char all[9][PATH_MAX], name[16];
+	cpu_set_t above, home;
+	int i;
+
+	if (ru_topo()->nr_llcs < 4)
+		cs_skip("needs four LLC domains");
+	cs_need_controller(top, "cpu");
+	make(all[8], top, "parent", "auto");
+	cs_write(all[8], "cpu.max", "100000 100000");
+	cs_enable(all[8]);
+	for (i = 0; i < 8; i++) {
+		snprintf(name, sizeof(name), "c%d", i);
+		make(all[i], all[8], name, "auto");
+		spinners(all[i], 1);
+	}
+	cs_sleep_ms(AUTO_SETTLE_MS);
+	above = home_of(all[8]);
+	REQUIRE(domains(&above) == 1, "one CPU's worth has %d domains", domains(&above));
+	for (i = 0; i < 8; i++) {
+		home = home_of(all[i]);
+		REQUIRE(CPU_EQUAL(&home, &above), "c%d is not where its parent is", i);
+	}
+	stands_still(all, 9, AUTO_SETTLE_MS);
+
+	cs_write(all[8], "cpu.max", "max 100000");
+	cs_sleep_ms(2 * AUTO_SETTLE_MS);
+	above = home_of(all[8]);
+	REQUIRE(domains(&above) == 8 / per_llc(), "8 CPUs' worth has %d domains", domains(&above));
+	for (i = 0; i < 8; i++) {
+		home = home_of(all[i]);
+		REQUIRE(domains(&home) == 1 && common(&home, &above) == CPU_COUNT(&home),
+			"c%d is not within its parent's home", i);
+	}
+}
+
+/*
  * A batch cluster has no home where others need all CPUs, but has one there once it is not batch
  * any more: with four threads for each CPU, half or more of any domain is due to it then.  @file
  * of the cgroup @owner says whether it is batch; if @file is NULL, the policy of its tasks does.
@@ -1120,6 +1162,7 @@ static const struct cs_test tests[] = {
 	{ "partition_isolated", partition_isolated, 0 },
 	{ "partition_shared", partition_shared, 0 },
 	{ "bandwidth", bandwidth, 0 },
+	{ "bandwidth_above", bandwidth_above, 0 },
 	{ "batch_idle", batch_idle, 0 },
 	{ "batch_weight", batch_weight, 0 },
 	{ "batch_weight_above", batch_weight_above, 0 },
