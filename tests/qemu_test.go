@@ -23,8 +23,8 @@ func build(t *testing.T, argv ...string) string {
 	return string(out)
 }
 
-// firmware assembles a file of tests/plugin and returns the path of the result.
-func firmware(t *testing.T, name string) string {
+// assembled assembles a file of tests/plugin and returns the path of the result.
+func assembled(t *testing.T, name string) string {
 	t.Helper()
 	dir := t.TempDir()
 	object, bios := filepath.Join(dir, name+".o"), filepath.Join(dir, name+".bin")
@@ -53,7 +53,7 @@ func TestHaltedGuestEnds(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := machine(ctx, q, "tcg,thread=single,parallel-time=on", firmware(t, "halted"), "-monitor", "stdio")
+	cmd := machine(ctx, q, "tcg,thread=single,parallel-time=on", assembled(t, "halted"), "-monitor", "stdio")
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +82,7 @@ func TestPluginSetsTime(t *testing.T) {
 	glib := strings.Fields(build(t, "pkg-config", "--cflags", "glib-2.0"))
 	build(t, append([]string{"gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-I" + q.PluginDir, "-o", plugin,
 		filepath.Join(root, "tests", "plugin", "forward.c")}, glib...)...)
-	bios := firmware(t, "forward")
+	bios := assembled(t, "forward")
 
 	for _, accel := range []string{"tcg,thread=single", "tcg,thread=single,parallel-time=on"} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -97,7 +97,8 @@ struct cosched_auto {
 	struct list_head node;
 	u64		id;			/* order of clusters of equal size */
 	struct cosched_auto *parent;		/* the nearest one above it, or NULL */
-	struct cosched_auto *below, *beside;	/* scratch: one below it; another one below .parent */
+	/* Scratch: one that is directly below it, and another one below .parent. */
+	struct cosched_auto *below, *beside;
 	u32		demand;			/* with clusters below it: what its home is for */
 	u32		own;			/* without them: what it adds to the load */
 	bool		batch;			/* takes what others leave */

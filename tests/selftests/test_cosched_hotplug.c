@@ -346,7 +346,7 @@ static void hotplug_under_load(const char *top)
 	under_load(top, homes, false);
 }
 
-/* The same with automatic homes: they have online CPUs all the time, and whole domains in the end. */
+/* The same with automatic homes: they have online CPUs all the time, in the end whole domains. */
 static void auto_under_load(const char *top)
 {
 	static const char *const homes[] = { "auto", "auto", "auto", "auto" };

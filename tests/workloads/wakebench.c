@@ -158,9 +158,9 @@ static void go_home(void)
 
 /*
  * As far as the waker has to execute it: the kernel chooses a CPU and queues the sleeper there. How
- * long the sleeper then waits for a CPU does not count, so all CPUs may be busy meanwhile; it may not
- * run on that of the waker, in the midst of the call. A wakeup that comes before the other sleeps
- * again does not count, either.
+ * long the sleeper then waits for a CPU does not count, so all CPUs may be busy meanwhile; it may
+ * not run on that of the waker, in the midst of the call. A wakeup that comes before the other
+ * sleeps again does not count, either.
  */
 static void bench_wake(void)
 {
