@@ -955,29 +955,83 @@ static void cosched_auto_test_symmetric(struct kunit *test)
 	}
 }
 
-/* One cluster's demand changes by a twentieth, and again: mostly, nothing moves, and never many. */
+/*
+ * One cluster demands a twentieth more or less. Return: how many homes move until all rest. @again
+ * counts if one of them moves twice.
+ */
+static int test_small_change(struct kunit *test, struct auto_test *t, struct cosched_auto *a,
+			     bool less, int *again, int n)
+{
+	int i, moved, sum = 0, looks = 0, often[TEST_CLUSTERS] = { };
+	u32 change = a->demand / 20;
+
+	a->demand += less ? -change : change;
+	a->own = a->demand;
+	while ((moved = test_choose(t)) && ++looks < 10) {
+		test_reason(test, t, n);
+		sum += moved;
+		for (i = 0; i < t->nr; i++)
+			often[i] += t->cluster[i].home != t->before[i];
+	}
+	KUNIT_EXPECT_LE_MSG(test, looks, 4, "%d: restless", n);
+	for (i = 0; i < t->nr && often[i] < 2; i++)
+		;
+	*again += i < t->nr;
+	return sum;
+}
+
+/*
+ * Small changes: mostly, nothing moves. If a large home gets or leaves a domain by that, as many
+ * move as fill the gap or make it. There is no bound to that but the number of clusters. But each
+ * move gains the margin, all rest after four looks, and few changes move more than two homes, or
+ * one of them twice.
+ */
 static void cosched_auto_test_small_change(struct kunit *test)
 {
 	struct auto_test *t = test_alloc(test);
-	int n, moves = 0;
+	int n, moved, moves = 0, many = 0, again = 0;
 
-	for (n = 0; n < 4000; n++) {
-		struct cosched_auto *a;
-		int moved, more;
-
+	for (n = 0; n < 16000; n++) {
+		if (n % 1000 == 0)
+			t->random = (n / 1000 + 1) * 0x9e3779b97f4a7c15ULL;
 		if (n % 4 == 0) {
 			test_any(t, n & 4);
 			test_settle(t, 10);
 		}
-		a = &t->cluster[test_random(t, t->nr)];
-		a->demand += a->demand / 20;
-		a->own = a->demand;
-		for (moved = 0; (more = test_choose(t)) && moved < 100; )
-			moved += more;
-		KUNIT_EXPECT_LE_MSG(test, moved, TEST_CLUSTERS / 3, "%d", n);
+		moved = test_small_change(test, t, &t->cluster[test_random(t, t->nr)], n & 8,
+					  &again, n);
 		moves += moved;
+		many += moved > 2;
 	}
-	KUNIT_EXPECT_LE(test, moves, 4000 / 20);
+	KUNIT_EXPECT_LE(test, moves, 16000 / 20);
+	KUNIT_EXPECT_LE(test, many, 16000 / 100);
+	KUNIT_EXPECT_LE(test, again, 16000 / 500);
+}
+
+/* Where homes are small and nothing is crowded, hardly ever more than one moves. */
+static void cosched_auto_test_small_homes(struct kunit *test)
+{
+	struct auto_test *t = test_alloc(test);
+	int n, i, moved, moves = 0, many = 0, again = 0;
+
+	for (n = 0; n < 10000; n++) {
+		int nr = 2 + test_random(t, 7), cpus = 1 << test_random(t, 5);
+		int nr_clusters = 1 + test_random(t, TEST_CLUSTERS);
+		u32 most = min(nr_clusters, nr) * cpus * ONE / nr_clusters / 2;
+
+		if (n % 20 == 0) {
+			test_machine(t, nr, cpus, nr);
+			for (i = 0; i < nr_clusters; i++)
+				test_cluster(t, test_random(t, most), BIT(test_random(t, nr)));
+			test_settle(t, 10);
+		}
+		moved = test_small_change(test, t, t->cluster, n & 32, &again, n);
+		moves += moved;
+		many += moved > 1;
+	}
+	KUNIT_EXPECT_GT(test, moves, 10000 / 400);
+	KUNIT_EXPECT_LE(test, many, 10000 / 500);
+	KUNIT_EXPECT_LE(test, again, 10000 / 1000);
 }
 
 static struct kunit_case cosched_auto_test_cases[] = {
@@ -998,6 +1052,7 @@ static struct kunit_case cosched_auto_test_cases[] = {
 	KUNIT_CASE(cosched_auto_test_rest),
 	KUNIT_CASE(cosched_auto_test_symmetric),
 	KUNIT_CASE(cosched_auto_test_small_change),
+	KUNIT_CASE(cosched_auto_test_small_homes),
 	{ }
 };
 
