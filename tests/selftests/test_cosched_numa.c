@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Homes and NUMA balancing: an automatic home goes to the memory of its cluster, and a
- * home set by hand keeps its tasks from their memory.  Where memory is bound to a node,
- * nothing else can bring the two together; else it comes to the home.  Every test needs four nodes with an LLC domain
- * or more each.  Meant for a guest in parallel virtual time; see rules_util.h.
+ * Homes and NUMA balancing: an automatic home goes to the memory of its cluster, and a home set by
+ * hand keeps its tasks from their memory.  Where memory is bound to a node, nothing else can bring
+ * the two together; else it comes to the home.  Every test needs four nodes with an LLC domain or
+ * more each.  Meant for a guest in parallel virtual time; see rules_util.h.
  */
 
 #include "rules_util.h"
