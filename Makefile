@@ -75,7 +75,7 @@ screenshots: ## take the documentation's pictures of cosched top, in tmux
 	@cd tools/cosched && COSCHED_SCREENSHOTS=$(CURDIR)/Documentation/admin-guide $(GO) test -count=1 -run TestTerminal ./internal/command
 
 .PHONY: kernel
-kernel: coslab ## build the kernel; VARIANT=test|vanilla|off|debug|integration|large|all, BASE=6.12|7.3
+kernel: coslab ## build the kernel; VARIANT=test|vanilla|off|debug|integration|large|nonumab|all, BASE=6.12|7.3
 	@$(if $(filter integration all,$(VARIANT)),tools/setup.sh --integration)
 	@$(COSLAB) kernel --variant $(VARIANT)
 

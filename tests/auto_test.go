@@ -115,6 +115,30 @@ func TestNUMA(t *testing.T) {
 	})
 }
 
+// In a kernel without NUMA balancing, homes are chosen without it, also on several nodes: by load and
+// by where files are.
+func TestWithoutNUMABalancing(t *testing.T) {
+	if !long() {
+		t.Skip("boots a kernel of its own: run by make test-long")
+	}
+	for program, run := range map[string]struct {
+		preset  string
+		maySkip []string
+	}{
+		"numa": {"cfs-talk", []string{"home_follows_memory", "running_ones_near_memory", "balancing_off", "home_wins",
+			"memory_comes", "no_swap_out_of_home", "shared_memory_is_spread"}},
+		"auto": {"smt8", []string{"grows_and_shrinks", "bandwidth", "bandwidth_above", "partition_shared", "isolated"}},
+	} {
+		t.Run(program, func(t *testing.T) {
+			t.Parallel()
+			placement(t, program, 1, vm.Config{
+				Kernel:   kernel(t, "nonumab").Image,
+				Topology: topology(t, run.preset),
+			}, run.maySkip...)
+		})
+	}
+}
+
 // With 1,000 clusters on 64 LLC domains, batch or not, automatic homes take less than a million
 // instructions every 100 ms. Pressure stall information is off, as it has kworkers of its own
 // for each cgroup.

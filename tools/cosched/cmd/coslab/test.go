@@ -92,7 +92,7 @@ func runTest(ctx context.Context, args []string) error {
 	}, buildTimeout})
 	variants := testedVariants
 	if os.Getenv("COSCHED_LONG") != "" {
-		variants = append(slices.Clone(variants), "large")
+		variants = append(slices.Clone(variants), "large", "nonumab")
 	}
 	for _, v := range variants {
 		vo := o

@@ -78,6 +78,8 @@ var Variants = []Variant{
 		[]string{"base.config", "kunit.config", "cosched.config", "kunit-cosched.config", "integration.config"}},
 	{"large", "as test, for machines of up to 256 CPUs", true,
 		[]string{"base.config", "kunit.config", "cosched.config", "kunit-cosched.config", "large.config"}},
+	{"nonumab", "as test, with CONFIG_NUMA_BALANCING=n", true,
+		[]string{"base.config", "kunit.config", "cosched.config", "kunit-cosched.config", "matrix/nonumabalancing.config"}},
 }
 
 // FindVariant looks up a variant by name.
