@@ -146,6 +146,23 @@ func TestAutoCost(t *testing.T) {
 	placement(t, "auto_cost", 1, vm.Config{
 		Topology: vm.Topology{Sockets: 1, Dies: 64, Cores: 1, Threads: 1},
 		Cmdline:  []string{"psi=0"},
+		Command:  []string{"-t", "thousand_clusters"},
 		Timeout:  10 * time.Minute,
+	})
+}
+
+// The same on four nodes, where the kernel knows the memory of each cluster.
+func TestAutoCostOnNodes(t *testing.T) {
+	if !long() {
+		t.Skip("takes ten minutes: run by make test-long")
+	}
+	placement(t, "auto_cost", 1, vm.Config{
+		Topology: vm.Topology{Sockets: 4, Dies: 16, Cores: 1, Threads: 1, Nodes: 4},
+		MemoryMB: 4096,
+		Cmdline:  []string{"psi=0"},
+		Command:  []string{"-t", "nodes_thousand_clusters"},
+		// The workers then look at the clock every 100 us only, which costs a tenth.
+		Virtual: &vm.VirtualTime{Pause: 10 * time.Microsecond},
+		Timeout: 30 * time.Minute,
 	})
 }
