@@ -171,7 +171,10 @@ static void *sleeper(void *arg)
 	return NULL;
 }
 
-/* A cluster's process, with its memory on the node *@arg: one thread works for 0.5 ms of 30, the others sleep, and all have faults. */
+/*
+ * A cluster's process, with its memory on the node *@arg: one thread works for 0.5 ms of 30, the
+ * others sleep, and all have faults.
+ */
 static void process(void *arg)
 {
 	static struct process p;
