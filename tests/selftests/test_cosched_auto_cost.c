@@ -255,7 +255,8 @@ static void nodes_thousand_clusters(const char *top)
 		cs_spawn(cg[i], process, &(int){ i % NODES });
 		/* At most one for each CPU at a time: they run until they are known. */
 		while (i - *nr_known >= 60 || (i == ARRAY_LEN(cg) - 1 && *nr_known <= i)) {
-			REQUIRE(cs_now_ms() - start < 60000, "memory of %d clusters is known", *nr_known);
+			REQUIRE(cs_now_ms() - start < 60000, "memory of %d clusters is known",
+				*nr_known);
 			cs_sleep_ms(10);
 		}
 	}
