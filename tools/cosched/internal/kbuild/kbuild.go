@@ -561,7 +561,7 @@ func (b *builder) compile(ctx context.Context, j job, src source) (done func(), 
 
 // inputs returns a hash of everything that the outcome of a job depends on.
 func (b *builder) inputs(ctx context.Context, j job, src source) string {
-	return hashOf(src.version, src.hash, j.frag, j.must, j.arch, strings.Join(j.targets, " "), compilerVersion(ctx))
+	return hashOf(src.version, src.hash, j.frag, j.must, j.arch, strings.Join(j.targets, " "), compilerVersion(ctx, crossPrefix[j.arch]+"gcc"))
 }
 
 // fragments joins configuration fragments.
@@ -706,9 +706,9 @@ func (b *builder) make(ctx context.Context, j job, src source, expect int) (int,
 	return p.steps(), nil
 }
 
-// compilerVersion returns the compiler's version, which is part of what a build depends on.
-func compilerVersion(ctx context.Context) string {
-	out, err := exec.CommandContext(ctx, "gcc", "-dumpfullversion").Output()
+// compilerVersion returns a compiler's version, which is part of what a build depends on.
+func compilerVersion(ctx context.Context, compiler string) string {
+	out, err := exec.CommandContext(ctx, compiler, "-dumpfullversion").Output()
 	if err != nil {
 		return "unknown"
 	}
