@@ -40,7 +40,8 @@ func TestAuto(t *testing.T) {
 }
 
 // The kernel traces which home it chooses, and why: the first one of a cluster; a larger one when it has
-// more tasks, and a smaller one when these end; and another one when others come.
+// more tasks, and a smaller one when these end; another one when others come; and one without a CPU
+// that goes offline, which is no choice and has no costs.
 func TestAutoTraced(t *testing.T) {
 	out := workload(t, vm.Config{Topology: topology(t, "demo"), Virtual: &vm.VirtualTime{Seed: 1, Pause: 10 * time.Microsecond}}, "spin", `
 		cd /sys/kernel/tracing
@@ -59,9 +60,13 @@ func TestAutoTraced(t *testing.T) {
 		home=$(cat $cg/cosched.cpus_preferred.effective)
 		spin -q -t 0 -n 12 --cpus $home & others=$!
 		sleep 1
-		kill $few $others
+		kill $others
+		sleep 1
+		home=$(cat $cg/cosched.cpus_preferred.effective)
+		echo 0 >/sys/devices/system/cpu/cpu${home##*-}/online
+		kill $few
 		cat trace`)
-	const line = `cosched_home_auto: cgroup=\d+ before=([0-9a-f,]+) home=([0-9a-f,]+) reason=(\w+) cost_before=\d+ cost=\d+ batch=0 demand=\d+ capacity=(\d+) load=\d+`
+	const line = `cosched_home_auto: cgroup=\d+ before=([0-9a-f,]+) home=([0-9a-f,]+) reason=(\w+) cost_before=(\d+) cost=(\d+) batch=0 demand=\d+ capacity=(\d+) load=\d+`
 	var reasons []string
 	last := "00000000,00000000" // none, of 64 possible CPUs
 	for _, m := range regexp.MustCompile(line).FindAllStringSubmatch(out, -1) {
@@ -69,9 +74,14 @@ func TestAutoTraced(t *testing.T) {
 			t.Errorf("home %s is before %s, where it was %s", m[1], m[2], last)
 		}
 		last = m[2]
-		reasons = append(reasons, m[3]+" "+m[4])
+		reasons = append(reasons, m[3]+" "+m[6])
+		before, _ := strconv.Atoi(m[4])
+		after, _ := strconv.Atoi(m[5])
+		if m[3] == "load" && before <= after || m[3] == "cpus" && (before != 0 || after != 0) {
+			t.Errorf("a home with reason %s cost %d before and %d now", m[3], before, after)
+		}
 	}
-	if got, want := strings.Join(reasons, ", "), "new 4096, grown 8192, shrunk 4096, load 4096"; got != want {
+	if got, want := strings.Join(reasons, ", "), "new 4096, grown 8192, shrunk 4096, load 4096, cpus 3072"; got != want {
 		t.Errorf("homes change because of\n%s, expected\n%s:\n%s", got, want, out)
 	}
 }

@@ -979,10 +979,11 @@ static void cosched_auto_trace(struct cosched_survey *s, struct cosched_automati
 	enum cosched_auto_reason reason = change->reason;
 	u64 left, capacity = 0, load = 0;
 
+	/* Others of the same domains, or none of its domains is left. */
 	if (new)
 		reason = COSCHED_AUTO_NEW;
-	else if (!reason)
-		reason = COSCHED_AUTO_CPUS;	/* of the same domains, others */
+	else if (!reason || reason == COSCHED_AUTO_NEW)
+		reason = COSCHED_AUTO_CPUS;
 	for (left = a->choice.home; left; left &= left - 1) {
 		capacity += s->machine.capacity[__ffs64(left)];
 		load += s->machine.load[__ffs64(left)];

@@ -1038,7 +1038,7 @@ void cosched_auto_choose(struct list_head *clusters, struct cosched_machine *m)
 		list_for_each_entry(a, clusters, node) {
 			if (a->batch == batch) {
 				a->home &= auto_all_domains(m);
-				a->change.reason = COSCHED_AUTO_SAME;
+				a->change = (struct cosched_auto_change){ };
 				auto_charge(m, a, true);
 			}
 		}

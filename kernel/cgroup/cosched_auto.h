@@ -77,7 +77,7 @@ extern const char *const cosched_auto_reasons[COSCHED_AUTO_REASONS];
 
 /**
  * struct cosched_auto_change - A change of an automatic home
- * @reason: why; the rest is set only if there is one
+ * @reason: why; without one the rest is 0
  * @before: what the former home would cost now, as large as it would be; 0: there is none that the
  *	cluster may use
  * @after: what the new home costs
