@@ -158,7 +158,7 @@ func TestAutoCost(t *testing.T) {
 		Cmdline:  []string{"psi=0"},
 		Command:  []string{"-t", "thousand_clusters"},
 		Timeout:  10 * time.Minute,
-	})
+	}, "nodes_thousand_clusters")
 }
 
 // The same on four nodes, where the kernel knows the memory of each cluster.
