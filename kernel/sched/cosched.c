@@ -142,6 +142,9 @@
  * averages move by 2 % in a millisecond at most. No other loop over CPUs is
  * needed to compare domains.
  *
+ * A wakeup looks at eight domains outside of home at most, and in a home of many
+ * domains at as many CPUs as eight domains have: COSCHED_WAKE_LLCS.
+ *
  * Locking and lifetime
  * ====================
  *
@@ -263,6 +266,7 @@ struct cosched_home {
 	unsigned long	strays;		/* jiffies when strays were last seen to compute here */
 	unsigned int	nr;		/* CPUs in .mask, 0: there is no home */
 	unsigned int	nr_used;	/* of these CPUs, how many .load sums; at least 1 */
+	int		from;		/* a CPU: look at LLC domains outside from here on */
 	unsigned long	mask[];
 };
 
@@ -1224,23 +1228,58 @@ static bool cosched_busy(unsigned long load, unsigned int nr)
 }
 
 /*
+ * How many LLC domains a waking task looks at, at most, outside of home and again in it, so that a
+ * wakeup does not take longer on a machine that has more of them. The best of a few is not much
+ * worse than the best of all, less so if one that was found to be good is among the next few:
+ * Mitzenmacher, Prabhakar and Shah, "Load Balancing with Memory", 2002. CPUs that idle elsewhere
+ * take what waits (rule 7), and forks, execs and ticks look at all domains.
+ */
+#define COSCHED_WAKE_LLCS	8
+
+/* Does the machine have more LLC domains than a waking task looks at? */
+static bool cosched_many_llcs(void)
+{
+	return cpumask_weight(&cosched_llcs) > COSCHED_WAKE_LLCS;
+}
+
+/* The first CPU of the LLC domain in @span that comes after @cpu; of the first, after the last. */
+static int cosched_next_llc(int cpu, const struct cpumask *span)
+{
+	int llc = cpumask_next_and(cpu, &cosched_llcs, span);
+
+	return llc < nr_cpu_ids ? llc : cpumask_first_and(&cosched_llcs, span);
+}
+
+/*
  * Is no domain outside of @home cheaper or, if @calm, no domain that is not busy on average? The
  * first caller in a jiffy looks at all domains, although a cpuset partition may have fewer. So a
- * task that finds home full need not look at each domain to stay.
+ * task that finds home full need not look at each domain to stay. If there are many domains, it
+ * looks at some of them: from the one on that was cheaper and calm the last time, else at the next
+ * ones.
  */
 static bool cosched_none_cheaper(struct cosched_cluster *cl, struct cosched_home *home,
 				 enum cosched_asker asker, bool calm)
 {
 	unsigned long now = jiffies, load;
-	unsigned int nr;
+	unsigned int nr, left = COSCHED_WAKE_LLCS;
 	u8 cheaper = 0;
-	int llc;
+	int llc, good = -1;
 
 	if (READ_ONCE(home->outside_stamp[asker]) != now) {
-		for_each_cpu(llc, &cosched_llcs) {
+		for_each_cpu_wrap(llc, &cosched_llcs, READ_ONCE(home->from)) {
+			u8 is = 0;
+
+			if (!left) {
+				WRITE_ONCE(home->from, good < 0 ? llc : good);
+				break;
+			}
 			if (cosched_llc_cheaper(cl, home, asker, llc, &load, &nr))
-				cheaper |= cosched_busy(load, nr) ? COSCHED_CHEAPER_BUSY :
-								    COSCHED_CHEAPER_CALM;
+				is = cosched_busy(load, nr) ? COSCHED_CHEAPER_BUSY :
+							      COSCHED_CHEAPER_CALM;
+			if (good < 0 && is == COSCHED_CHEAPER_CALM)
+				good = llc;
+			cheaper |= is;
+			left -= !!nr;
 		}
 		WRITE_ONCE(home->cheaper[asker], cheaper);
 		WRITE_ONCE(home->outside_stamp[asker], now);
@@ -1493,6 +1532,8 @@ static void cosched_scan_home(struct task_struct *p, const struct cpumask *span,
 	for_each_cpu_wrap(other, &cosched_llcs, warm) {
 		const struct cpumask *far = cosched_llc_span(other);
 
+		if (s->nr_scanned >= s->limit)
+			return;
 		if (cpumask_test_cpu(other, llc) || !cosched_mostly_idle(p, far, s))
 			continue;
 		cosched_scan(p, far, NULL, other, s);
@@ -2156,11 +2197,11 @@ enum cosched_leaver {
 /*
  * Rules 2 and 4: no CPU of home is idle, so find one outside. Domains are visited from the nearest
  * on: the rest of @anchor's LLC, then by sched domain levels. When the number of CPUs to scan is
- * used up, one CPU of each further domain is still looked at: the first domains may be full of
- * tasks that came a moment ago and have no load yet. For a task to queue outside, the comparison
- * also has to hold for the queues as they are now: the shortest one at home, of @nr_queued tasks,
- * and the one outside. If the task is not a crowded one, the caller has asked
- * cosched_none_cheaper() before.
+ * used up, one CPU of each further domain is still looked at, for a wakeup up to COSCHED_WAKE_LLCS
+ * domains: the first ones may be full of tasks that came a moment ago and have no load yet. For a
+ * task to queue outside, the comparison also has to hold for the queues as they are now: the
+ * shortest one at home, of @nr_queued tasks, and the one outside. If the task is not a crowded one,
+ * the caller has asked cosched_none_cheaper() before.
  *
  * A task that runs on a crowded CPU goes to one that is durably idle. Whatever the weights are, a
  * CPU that nobody has used for a while is not left idle (rule 7). As weights compare means, the
@@ -2177,10 +2218,10 @@ static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
 	struct cosched_scan best = COSCHED_SCAN_INIT;
 	enum cosched_asker asker = cosched_asker(p);
 	unsigned long best_load = 0;
-	unsigned int best_nr = 1;
-	bool brief = wakes && cosched_runs_briefly(p) && !cosched_apart(cl);
+	unsigned int best_nr = 1, left = nr_cpu_ids;
+	bool brief = wakes && cosched_runs_briefly(p) && !cosched_apart(cl), many;
 	struct sched_domain *sd;
-	int llc;
+	int llc, from = -1;
 
 	/* An LLC of one CPU has no sched domain, and nothing left outside of home. */
 	sd = rcu_dereference(per_cpu(sd_llc, anchor));
@@ -2188,8 +2229,22 @@ static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
 		sd = rcu_dereference(cpu_rq(anchor)->sd);
 		done = cpumask_of(anchor);
 	}
+	many = wakes && cosched_many_llcs();
+	if (many) {
+		left = COSCHED_WAKE_LLCS;
+		from = READ_ONCE(home->from) - 1;
+	}
 	for (; sd; done = sched_domain_span(sd), sd = rcu_dereference(sd->parent)) {
-		for_each_cpu_and(llc, &cosched_llcs, sched_domain_span(sd)) {
+		const struct cpumask *level = sched_domain_span(sd);
+		unsigned int left_level = left;
+		/* Hotplug may change the mask meanwhile. */
+		unsigned int nr_llcs = cpumask_weight_and(&cosched_llcs, level);
+
+		/* Half in each level but the last, so that not all of them are near. */
+		if (many && rcu_access_pointer(sd->parent))
+			left_level = DIV_ROUND_UP(left, 2);
+		for (llc = cosched_next_llc(from, level); nr_llcs-- && llc < nr_cpu_ids;
+		     llc = cosched_next_llc(llc, level)) {
 			const struct cpumask *span = cosched_llc_span(llc);
 			struct cosched_scan s = COSCHED_SCAN_INIT;
 			unsigned long load;
@@ -2199,7 +2254,13 @@ static int cosched_leave_home(struct task_struct *p, struct cosched_cluster *cl,
 
 			if (done && cpumask_test_cpu(llc, done))
 				continue;
+			if (!left_level)
+				break;
 			cheaper = cosched_llc_cheaper(cl, home, asker, llc, &load, &nr);
+			if (nr) {
+				left_level--;
+				left--;
+			}
 			if (!cheaper && who < COSCHED_CROWDED)
 				continue;
 			/* A CPU that idles there for a moment is left to the tasks there. */
@@ -2472,6 +2533,9 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	/* Look at no more CPUs than home and one domain outside have. */
 	if (everywhere)
 		s.limit = home->nr + per_cpu(sd_llc_size, target);
+	if (wakeup && cosched_many_llcs())
+		s.limit = min_t(unsigned int, s.limit,
+				COSCHED_WAKE_LLCS * per_cpu(sd_llc_size, target));
 	cosched_scan_home(p, span, target, brief && !everywhere, &s);
 	if (s.idle >= 0) {
 		cpu = s.idle;
