@@ -64,6 +64,7 @@ struct cosched_demand {
 
 /* What the clusters that were asked for their demand have on a CPU. */
 struct cosched_on_cpu {
+	u64 now;		/* the task clock there, 0 until it is read */
 	u32 load;		/* SCHED_CAPACITY_SCALE being one task */
 	s32 nr_others : 31;	/* runnable tasks that are not theirs, if .asked */
 	u32 asked : 1;		/* there is such a cluster here */

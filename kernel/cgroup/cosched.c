@@ -88,7 +88,7 @@ struct cosched_automatic {
 	u32				bursts;		/* demand when bursts last seen, or 0 */
 	bool				overran;	/* overran the machine at the last look */
 	u32				chosen;		/* demand when its home was last chosen */
-	unsigned int			memory;		/* cosched_auto_tenth() of the last sum */
+	unsigned int			memory;		/* cosched_auto_period() of the last sum */
 	unsigned int			next_cpus;	/* the look that finds .cpus anew */
 	struct cpumask			cpus;		/* CPUs that cpusets leave to its tasks */
 	u64				running;	/* if new: where most of its tasks run */
@@ -623,16 +623,22 @@ static void cosched_survey_load(struct cosched_survey *s)
  */
 #define COSCHED_AUTO_FAULTS	(SZ_1M / PAGE_SIZE)
 
-/* NUMA balancing scans a task once a second at most, so faults are read every tenth look. */
-#define COSCHED_AUTO_MEMORY	10
+/*
+ * NUMA balancing scans a task once a second at most, so faults are read every tenth look, but of
+ * COSCHED_AUTO_FAULTS_READ clusters at most at a look, on average: it takes a walk over all tasks.
+ */
+#define COSCHED_AUTO_MEMORY		10
+#define COSCHED_AUTO_FAULTS_READ	16
 
 /*
- * Which group of ten looks this look belongs to for @a. The groups of different
- * clusters begin at different looks.
+ * Which period from one reading of faults to the next this look belongs to for @a. The periods of
+ * different clusters begin at different looks.
  */
-static unsigned int cosched_auto_tenth(struct cosched_survey *s, struct cosched_automatic *a)
+static unsigned int cosched_auto_period(struct cosched_survey *s, struct cosched_automatic *a)
 {
-	return (u32)(a->choice.id + s->looks) / COSCHED_AUTO_MEMORY;
+	unsigned int looks = max(s->nr_clusters / COSCHED_AUTO_FAULTS_READ, COSCHED_AUTO_MEMORY);
+
+	return (u32)(a->choice.id + s->looks) / looks;
 }
 
 /*
@@ -681,6 +687,11 @@ static void cosched_survey_far(struct cosched_survey *s, u64 sum, u32 scale, u32
 	for (i = 0; i < s->machine.nr; i++) {
 		u64 far = 0;
 
+		/* Domains of a node follow one another, mostly, and are as far. */
+		if (i && s->node[i] == s->node[i - 1]) {
+			to[i] = to[i - 1];
+			continue;
+		}
 		for_each_online_node(nid)
 			far += s->pages[nid] * (node_distance(s->node[i], nid) - LOCAL_DISTANCE);
 		to[i] = div64_u64(far * scale, LOCAL_DISTANCE * sum);
@@ -691,7 +702,7 @@ static void cosched_survey_far(struct cosched_survey *s, u64 sum, u32 scale, u32
 static const u32 *cosched_survey_memory(struct cosched_survey *s, struct cosched_automatic *a,
 					bool sampling)
 {
-	unsigned int tenth = cosched_auto_tenth(s, a);
+	unsigned int period = cosched_auto_period(s, a);
 	u64 sum;
 
 	if (!cosched_numa_balancing()) {
@@ -699,12 +710,11 @@ static const u32 *cosched_survey_memory(struct cosched_survey *s, struct cosched
 		return NULL;
 	}
 	/*
-	 * One cluster in ten at each look, and new ones. A cluster that did not run had
-	 * no faults.
+	 * Once in each period, and of new ones. A cluster that did not run had no faults.
 	 */
 	if (s->new_domains || cosched_auto_is_new(a) ||
-	    (sampling && a->sample.sum && a->memory != tenth)) {
-		a->memory = tenth;
+	    (sampling && a->sample.sum && a->memory != period)) {
+		a->memory = period;
 		sum = cosched_survey_faults(s, a->cs);
 		a->far_known = sum >= COSCHED_AUTO_FAULTS;
 		if (a->far_known)
@@ -1089,7 +1099,7 @@ static int cosched_auto_add(struct cosched_automatic *a)
 		queue_delayed_work(system_freezable_power_efficient_wq, &cosched_auto_dwork,
 				   COSCHED_AUTO_INTERVAL);
 	}
-	a->memory = cosched_auto_tenth(cosched_survey, a);
+	a->memory = cosched_auto_period(cosched_survey, a);
 	a->next_cpus = cosched_survey->looks;
 	list_add(&a->choice.node, &cosched_survey->clusters);
 	cosched_survey->nr_clusters++;

@@ -906,13 +906,16 @@ static u64 cosched_clock_now(struct rq *rq)
 	return READ_ONCE(rq->clock_task) + max_t(s64, age, 0);
 }
 
-/* Reads without a lock: in the middle of an update, what the update adds may be missing. */
-static struct cosched_cpu cosched_peek(struct cosched_cluster *cl, int cpu)
+/*
+ * @cl on @cpu as of @now, a time of the task clock there. Reads without a lock: in the middle of an
+ * update, what the update adds may be missing.
+ */
+static struct cosched_cpu cosched_peek(struct cosched_cluster *cl, int cpu, u64 now)
 {
 	/* data_race(): a torn snapshot makes one summand of one mean wrong. */
 	struct cosched_cpu snap = data_race(*per_cpu_ptr(cl->cpu, cpu));
 
-	cosched_advance(&snap, cosched_clock_now(cpu_rq(cpu)));
+	cosched_advance(&snap, now);
 	return snap;
 }
 
@@ -1753,7 +1756,7 @@ static unsigned long cosched_own_load(struct cosched_cluster *cl, const struct c
 
 		if (cpumask_test_cpu(cpu, home_mask(home)) != at_home)
 			continue;
-		snap = cosched_peek(cl, cpu);
+		snap = cosched_peek(cl, cpu, cosched_clock_now(cpu_rq(cpu)));
 		cosched_load_avg(&snap, &avg);
 		own += avg.runnable;
 	}
@@ -3493,9 +3496,13 @@ bool cosched_cluster_demand(struct cosched_cluster *cl, struct cosched_on_cpu *c
 
 	WRITE_ONCE(cl->asked, jiffies);
 	for_each_cpu(cpu, active) {
-		struct cosched_cpu snap = cosched_peek(cl, cpu);
 		struct cosched_load avg;
+		struct cosched_cpu snap;
 
+		/* Once for each CPU, and not for each of a thousand clusters. */
+		if (!cpus[cpu].now)
+			cpus[cpu].now = cosched_clock_now(cpu_rq(cpu));
+		snap = cosched_peek(cl, cpu, cpus[cpu].now);
 		cosched_load_avg(&snap, &avg);
 		if (!avg.runnable && !snap.nr_runnable) {
 			cpumask_clear_cpu(cpu, active);
