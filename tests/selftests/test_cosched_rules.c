@@ -2670,6 +2670,20 @@ static int dear_since(int dear, uint64_t ns)
 	return dear;
 }
 
+static void show_events(const struct ru_trace *trace, uint64_t from, uint64_t to)
+{
+	int i;
+
+	for (i = 0; i < trace->n; i++) {
+		const struct ru_event *e = &trace->event[i];
+
+		if (e->ns >= from && e->ns < to)
+			cs_diag("%.3f ms: %s %s, pid %d, CPU %d to %d, dear %d",
+				(e->ns - from) / 1e6, e->name, e->reason, e->pid, e->src, e->dst,
+				e->dear);
+	}
+}
+
 /*
  * The same cluster on a full machine, until all other tasks but those on @stay end at once; 20
  * rounds of this. Returns how many tasks idle CPUs pull from home within 14 ms, while the weights
@@ -2732,6 +2746,7 @@ static int pulled_soon(const char *top, unsigned int far_times, const cpu_set_t 
 				cs_diag("round %d: %d pulled from CPU %d by CPU %d after %.1f ms, dear %d %.1f ms before",
 					round, e->pid, e->src, e->dst, (e->ns - freed) / 1e6,
 					review->dear, (e->ns - review->ns) / 1e6);
+				show_events(&trace, freed - 9 * MS, e->ns + MS);
 			}
 		}
 		*rounds += found;
