@@ -183,7 +183,7 @@ func TestWakeupCostOfCPUs(t *testing.T) {
 // eight. A task that does not run briefly looks for one that is cheaper, if all CPUs are busy and home
 // has four times as many tasks; it runs for 0.4 ms each time. And home may have many domains itself,
 // here half of all, be they busy with one task for each CPU or with three, while all other CPUs have
-// one.
+// one. The sleeper runs briefly there, and this does not depend on how much of home a wakeup scans.
 func TestWakeupCostOfDomains(t *testing.T) {
 	t.Parallel()
 	wakeupCostOfCPUs(t, true, `
