@@ -60,6 +60,16 @@ func TestBadSuites(t *testing.T) {
 	if n := len(s.Runs()); n != 2*2*6 {
 		t.Errorf("%d runs", n)
 	}
+	// Rows have the suite's policies, unless they name their own.
+	two := strings.Replace(sound, `"rows": [`, `"policies": ["none", "cosched 4 1000"], "rows": [
+{"name": "own", "about": "y", "model": "cascade-lake", "clusters": 1, "program": "warehouse", "args": [], "policies": ["auto"]}, `, 1)
+	if s, err = parseSuite("s", []byte(two)); err != nil {
+		t.Fatal(err)
+	}
+	if own, its := s.Rows[0].Policies, s.Rows[1].Policies; !slices.Equal(own, []Policy{"auto"}) ||
+		!slices.Equal(its, []Policy{"none", "cosched 4 1000"}) {
+		t.Errorf("policies %v of a row that names some, %v of one that does not", own, its)
+	}
 	for _, test := range []struct{ from, to, says string }{
 		{`"cascade-lake"`, `"abacus"`, "abacus"},
 		{`"clusters": 2`, `"clusters": 0`, "clusters"},
@@ -81,6 +91,9 @@ func TestBadSuites(t *testing.T) {
 		{`[0.5, 1]`, `[1, 1]`, "transfer 1 is given twice"},
 		{`["vanilla", "test"]`, `["vanilla", "vanilla"]`, "kernel vanilla is given twice"},
 		{`["vanilla", "test"]`, `["corn"]`, "corn"},
+		{`"rows": [`, `"policies": ["soft"], "rows": [`, "soft"},
+		{`"rows": [`, `"policies": [], "rows": [`, "no policies"},
+		{`"args": []`, `"args": [], "policies": []`, "no policies"},
 		{`"args": []`, `"args": [], "policies": ["none", "none"]`, "policy none is given twice"},
 		{`"about": "x"`, `"abbot": "x"`, "abbot"},
 	} {

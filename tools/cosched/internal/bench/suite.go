@@ -35,7 +35,9 @@ type Suite struct {
 	About string   `json:"about"`
 	Base  string   `json:"base,omitempty"` // Linux version that has what the suite is about; kbuild.Base() when empty
 	Seeds []uint64 `json:"seeds"`
-	Rows  []Row    `json:"rows"`
+	// Policies are those of rows that name none; DefaultPolicies when empty.
+	Policies []Policy `json:"policies,omitempty"`
+	Rows     []Row    `json:"rows"`
 
 	from  string // what FindSuite found it by
 	whole *Suite // as it was before Only
@@ -85,7 +87,7 @@ type Row struct {
 	// Metric is one of those that the workload prints; the last one when empty. A row that
 	// differs from another one in nothing else has no runs of its own.
 	Metric   string   `json:"metric,omitempty"`
-	Policies []Policy `json:"policies,omitempty"` // DefaultPolicies when empty
+	Policies []Policy `json:"policies,omitempty"` // those of the suite when empty
 	Kernels  []string `json:"kernels,omitempty"`  // variants; "test" when empty
 	// Transfer multiplies the cost of transfers between LLCs in the model, to find out
 	// whether a conclusion depends on that constant. 1 when empty.
@@ -135,7 +137,7 @@ type Policy string
 // Policies are all of them, except for cosched with weights.
 var Policies = []Policy{"none", "hard", "pinned", "hard+cosched", "cosched", "auto"}
 
-// DefaultPolicies are the policies of a row that names none.
+// DefaultPolicies are the policies of a suite that names none.
 var DefaultPolicies = []Policy{"none", "hard", "cosched", "auto"}
 
 // weights returns the weights of a policy, if it sets them.
@@ -223,11 +225,14 @@ func parseSuite(name string, data []byte) (Suite, error) {
 		return s, fmt.Errorf("suite %s: %w", name, err)
 	}
 	s.Name, s.from = name, name
+	if s.Policies == nil {
+		s.Policies = DefaultPolicies
+	}
 	seen := map[string]bool{}
 	for i := range s.Rows {
 		r := &s.Rows[i]
 		if r.Policies == nil {
-			r.Policies = DefaultPolicies
+			r.Policies = s.Policies
 		}
 		if r.Kernels == nil {
 			r.Kernels = []string{"test"}
@@ -317,6 +322,9 @@ func (r Row) check() error {
 		if !kernelFile.MatchString(file) || strings.ContainsAny(value, "'\n") {
 			return fmt.Errorf("cannot set %q to %q: a file below /proc/sys/ or /sys/kernel/debug/, and one line without quotes", file, value)
 		}
+	}
+	if len(r.Policies) == 0 || len(r.Kernels) == 0 || len(r.Transfer) == 0 {
+		return fmt.Errorf("no policies, no kernels or no transfer costs: leave the list out for the default")
 	}
 	for _, p := range r.Policies {
 		if err := p.check(); err != nil {
