@@ -88,7 +88,7 @@ struct cosched_automatic {
 	u32				bursts;		/* demand when bursts last seen, or 0 */
 	bool				overran;	/* overran the machine at the last look */
 	u32				chosen;		/* demand when its home was last chosen */
-	unsigned int			memory;		/* cosched_auto_period() of the last sum */
+	unsigned int			next_faults;	/* the look that reads faults again */
 	unsigned int			next_cpus;	/* the look that finds .cpus anew */
 	struct cpumask			cpus;		/* CPUs that cpusets leave to its tasks */
 	u64				running;	/* if new: where most of its tasks run */
@@ -630,15 +630,12 @@ static void cosched_survey_load(struct cosched_survey *s)
 #define COSCHED_AUTO_MEMORY		10
 #define COSCHED_AUTO_FAULTS_READ	16
 
-/*
- * Which period from one reading of faults to the next this look belongs to for @a. The periods of
- * different clusters begin at different looks.
- */
-static unsigned int cosched_auto_period(struct cosched_survey *s, struct cosched_automatic *a)
+/* The next look that reads the faults of @a. Those of different clusters are read in turn. */
+static unsigned int cosched_auto_next_faults(struct cosched_survey *s, struct cosched_automatic *a)
 {
 	unsigned int looks = max(s->nr_clusters / COSCHED_AUTO_FAULTS_READ, COSCHED_AUTO_MEMORY);
 
-	return (u32)(a->choice.id + s->looks) / looks;
+	return s->looks + looks - (u32)(a->choice.id + s->looks) % looks;
 }
 
 /*
@@ -702,19 +699,16 @@ static void cosched_survey_far(struct cosched_survey *s, u64 sum, u32 scale, u32
 static const u32 *cosched_survey_memory(struct cosched_survey *s, struct cosched_automatic *a,
 					bool sampling)
 {
-	unsigned int period = cosched_auto_period(s, a);
 	u64 sum;
 
 	if (!cosched_numa_balancing()) {
 		a->far_known = false;
 		return NULL;
 	}
-	/*
-	 * Once in each period, and of new ones. A cluster that did not run had no faults.
-	 */
+	/* In turn, and of new ones. A cluster that did not run had no faults. */
 	if (s->new_domains || cosched_auto_is_new(a) ||
-	    (sampling && a->sample.sum && a->memory != period)) {
-		a->memory = period;
+	    (sampling && a->sample.sum && (int)(s->looks - a->next_faults) >= 0)) {
+		a->next_faults = cosched_auto_next_faults(s, a);
 		sum = cosched_survey_faults(s, a->cs);
 		a->far_known = sum >= COSCHED_AUTO_FAULTS;
 		if (a->far_known)
@@ -1099,8 +1093,8 @@ static int cosched_auto_add(struct cosched_automatic *a)
 		queue_delayed_work(system_freezable_power_efficient_wq, &cosched_auto_dwork,
 				   COSCHED_AUTO_INTERVAL);
 	}
-	a->memory = cosched_auto_period(cosched_survey, a);
 	a->next_cpus = cosched_survey->looks;
+	a->next_faults = cosched_survey->looks;
 	list_add(&a->choice.node, &cosched_survey->clusters);
 	cosched_survey->nr_clusters++;
 	cosched_survey->new_tree = true;

@@ -2751,11 +2751,14 @@ int __cosched_can_migrate(struct task_struct *p, int src, int dst,
 	/*
 	 * If a CPU of home is idle, it should take the task, so @dst may not. If balancing has
 	 * failed too often, that CPU does not take it, for whatever reason, so @dst may.
-	 * This is checked last, as it reads what all CPUs of home write.
+	 * This is checked last, as it reads what all CPUs of home write. If @dst may not anyway,
+	 * failures say nothing: @dst may have counted them while it was busy.
 	 */
-	if (idle && (may || failed) && cosched_home_idle(p, home))
-		ret = failed ? 1 : 0;
-	else if (may)
+	if (!may)
+		goto out;
+	if (idle && cosched_home_idle(p, home))
+		ret = failed;
+	else
 		ret = cosched_runs_briefly(p) && !cosched_apart(cl) ? -1 : 1;
 out:
 	rcu_read_unlock();

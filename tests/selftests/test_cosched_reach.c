@@ -466,7 +466,7 @@ static void pingpong(const char *top, const char *name, int per_cpu, unsigned in
 		if (rate > worst)
 			worst = rate;
 	}
-	cs_diag("%s: placed home_idle %d home_queue %d spill %d overflow %d stay %d, pulled idle %d rule4 %d failed %d, returned %d, swapped %d",
+	cs_diag("%s: placed home_idle %d home_queue %d spill %d overflow %d stay %d, pulled idle %d rule4 %d, returned %d, swapped %d",
 		name, ru_count(&trace, NULL, "cosched_place", "home_idle"),
 		ru_count(&trace, NULL, "cosched_place", "home_queue"),
 		ru_count(&trace, NULL, "cosched_place", "spill"),
@@ -474,7 +474,6 @@ static void pingpong(const char *top, const char *name, int per_cpu, unsigned in
 		ru_count(&trace, NULL, "cosched_place", "stay"),
 		ru_count(&trace, NULL, "cosched_pull", "idle"),
 		ru_count(&trace, NULL, "cosched_pull", "rule4"),
-		ru_count(&trace, NULL, "cosched_pull", "failed"),
 		ru_count(&trace, NULL, "cosched_return", NULL),
 		ru_count(&trace, NULL, "cosched_swap", NULL));
 	ru_figure(worst, "moves/s", "pingpong.%s.worst_cluster", name);
