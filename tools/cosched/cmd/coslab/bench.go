@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"cosched.io/cosched/internal/bench"
@@ -35,6 +36,7 @@ in which the kernel chooses the homes.
   coslab bench --suite standard --row 2x8 --policy none --policy "cosched 4 1000" --seed 7
   coslab bench --list
   coslab bench --from /tmp/quick/results.json --out /tmp/quick
+  coslab bench --from /tmp/quick/results.json --against hard
 
 options:
 `
@@ -46,6 +48,7 @@ func runBench(ctx context.Context, args []string) error {
 	from := fs.String("from", "", "run nothing, and take the results from this `file`, a results.json")
 	out := fs.String("out", "", "write results.json, table.txt, table.rst, means.rst, plot.png and plot.svg into this `folder`")
 	asJSON := fs.Bool("json", false, "print the sums of all seeds as JSON instead of a table")
+	against := fs.String("against", "", "instead of the table, print how the mean of each policy compares with that of this `policy`")
 	base := fs.String("base", "", "Linux `version` of the kernels (default is the version that the suite asks for, or "+kbuild.Base()+")")
 	jobs := fs.Int("jobs", 2, "`guests` at a time")
 	fresh := fs.Bool("fresh", false, "run everything, also what is in the cache")
@@ -79,7 +82,7 @@ func runBench(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		return showBench(*out, results, *asJSON)
+		return showBench(*out, results, *asJSON, bench.Policy(*against))
 	}
 	only := bench.Selection{Rows: rows, Policies: policies, Kernels: kernels}
 	for _, s := range seeds {
@@ -103,6 +106,9 @@ func runBench(ctx context.Context, args []string) error {
 	if suite, err = suite.Only(only); err != nil {
 		return err
 	}
+	if *against != "" && !slices.ContainsFunc(suite.Runs(), func(r bench.Run) bool { return string(r.Policy) == *against }) {
+		return fmt.Errorf("--against %s: no row is to be run with this policy", *against)
+	}
 	results, err := bench.Do(ctx, suite, bench.Options{Base: *base, Jobs: *jobs, Fresh: *fresh, Progress: os.Stderr})
 	if err != nil {
 		return err
@@ -116,7 +122,7 @@ func runBench(ctx context.Context, args []string) error {
 			return err
 		}
 	}
-	return showBench(*out, results, *asJSON)
+	return showBench(*out, results, *asJSON, bench.Policy(*against))
 }
 
 func readResults(name string) ([]bench.Result, error) {
@@ -132,14 +138,25 @@ func readResults(name string) ([]bench.Result, error) {
 	return results, nil
 }
 
-// showBench prints results, as a table or as JSON, and writes tables and plots of them into
-// a folder unless its name is empty.
-func showBench(dir string, results []bench.Result, asJSON bool) error {
+// showBench prints results, as a table or as JSON, or how they compare with those of a policy
+// unless its name is empty. It writes tables and plots of them into a folder unless its name is
+// empty.
+func showBench(dir string, results []bench.Result, asJSON bool, against bench.Policy) error {
 	cells := bench.Cells(results)
 	if dir != "" {
 		if err := writeBench(dir, results[0].Suite, cells); err != nil {
 			return err
 		}
+	}
+	if against != "" {
+		ratios, err := bench.Ratios(cells, against)
+		if err != nil {
+			return fmt.Errorf("--against: %w", err)
+		}
+		if asJSON {
+			return printJSON(os.Stdout, ratios)
+		}
+		return bench.WriteRatios(os.Stdout, ratios)
 	}
 	if asJSON {
 		return printJSON(os.Stdout, cells)

@@ -33,6 +33,20 @@ func TestBenchFrom(t *testing.T) {
 	}
 }
 
+// With --against, means are compared with those of a policy that the results have.
+func TestBenchAgainst(t *testing.T) {
+	results := filepath.Join(t.TempDir(), "results.json")
+	if err := os.WriteFile(results, []byte(oneRow), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for against, says := range map[string]string{"hard": "", "auto": `no row has results with policy "auto"`} {
+		err := runBench(t.Context(), []string{"--from", results, "--against", against})
+		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
+			t.Errorf("%s: %v", against, err)
+		}
+	}
+}
+
 func TestBenchOptions(t *testing.T) {
 	for _, test := range []struct {
 		args []string
@@ -50,6 +64,8 @@ func TestBenchOptions(t *testing.T) {
 		{[]string{"--transfer", "NaN"}, "NaN"},
 		{[]string{"--kernel", "corn"}, "corn"},
 		{[]string{"--suite", "talk", "--transfer", "2"}, "model"},
+		{[]string{"--against", "hrad"}, "hrad"},
+		{[]string{"--policy", "none", "--against", "hard"}, "hard"},
 		{[]string{"stray"}, "stray"},
 	} {
 		if err := runBench(t.Context(), test.args); err == nil || !strings.Contains(err.Error(), test.says) {

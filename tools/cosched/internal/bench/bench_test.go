@@ -595,6 +595,49 @@ row            unit  none         hard
 	}
 }
 
+// Means are compared by speed, whatever the metric, or by difference if it is best at zero.
+// Standard errors add up as those of independent values do.
+func TestRatios(t *testing.T) {
+	for _, test := range []struct {
+		metric       string
+		none, hard   []float64
+		value, error float64
+		text         string
+	}{
+		// Means of 1 and 1.25 million with errors of 4 and 3 %.
+		{"ops_per_sec", []float64{0.96e6, 1.04e6}, []float64{1.2125e6, 1.2875e6}, 80, 4, "80.0 ± 4.0 %"},
+		{"msec", []float64{96, 104}, []float64{121.25, 128.75}, 125, 6.25, "125.0 ± 6.2 %"},
+		{"idle_percent", []float64{1, 7}, []float64{0, 8}, 0, 5, "+0.00 ± 5.00 points"},
+		{"idle_percent", []float64{3}, []float64{0}, 3, 0, "+3.00 ± 0.00 points"},
+		{"msec", []float64{50}, []float64{40, 60}, 100, 0, "100.0 ± 0.0 %"},
+	} {
+		list, err := Ratios(Cells(results(test.metric, map[Policy][]float64{"none": test.none, "hard": test.hard})), "hard")
+		if err != nil || len(list) != 1 {
+			t.Fatalf("%s: %v, %d ratios", test.metric, err, len(list))
+		}
+		r := list[0]
+		if r.Policy != "none" || r.Against != "hard" || math.Abs(r.Value-test.value) > 1e-9 || math.Abs(r.Error-test.error) > 1e-9 {
+			t.Errorf("%s: %+v", test.metric, r)
+		}
+		var text bytes.Buffer
+		if err := WriteRatios(&text, list); err != nil || !strings.Contains(text.String(), test.text) {
+			t.Errorf("%v: no %q in\n%s", err, test.text, &text)
+		}
+	}
+	cells := Cells(results("msec", map[Policy][]float64{"none": {1}}))
+	for policy, says := range map[Policy]string{"hard": "no row", "none": "nothing to compare"} {
+		if _, err := Ratios(cells, policy); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", policy, err)
+		}
+	}
+	// Another kernel and another cost of transfers have a policy of their own, or none.
+	cells = append(Cells(results("msec", map[Policy][]float64{"none": {2}, "hard": {1}})), cells...)
+	cells[2].Kernel = "vanilla"
+	if list, err := Ratios(cells, "hard"); err != nil || len(list) != 1 || list[0].Kernel != "test" || list[0].Value != 50 {
+		t.Errorf("%v: %+v", err, list)
+	}
+}
+
 // A metric that is best at zero is compared in words in tables, and has a plot of its own
 // with all policies.
 func TestTablesAndPlotsOfIdleTime(t *testing.T) {

@@ -301,6 +301,97 @@ func WriteMeansRST(w io.Writer, cells []Cell) error {
 	return writeRSTTable(w, head, rows)
 }
 
+// Ratio is how the mean of a cell compares with that of another policy, in the same row, on
+// the same kernel and with the same cost of transfers.
+type Ratio struct {
+	Row      string  `json:"row"`
+	Kernel   string  `json:"kernel"`
+	Transfer float64 `json:"transfer"`
+	Policy   Policy  `json:"policy"`
+	Against  Policy  `json:"against"`
+	// Value is speed in percent of that of the other policy, whatever the metric; if the
+	// metric is best at zero, it is the difference of the means, in the metric's unit.
+	Value float64 `json:"value"`
+	Unit  string  `json:"unit"`
+	// Error is the standard error of Value, from those of both means, which are taken to be
+	// independent; 0 if one of them has a single seed, which does not tell it.
+	Error float64 `json:"standard_error"`
+
+	label string // of the cell
+}
+
+// Ratios compares the means of cells with those of a policy, in all rows that have it.
+func Ratios(cells []Cell, against Policy) ([]Ratio, error) {
+	type id struct {
+		row, kernel string
+		transfer    float64
+	}
+	base := map[id]Cell{}
+	for _, c := range cells {
+		if c.Policy == against {
+			base[id{c.Row, c.Kernel, c.Transfer}] = c
+		}
+	}
+	if len(base) == 0 {
+		return nil, fmt.Errorf("no row has results with policy %q", against)
+	}
+	var list []Ratio
+	for _, c := range cells {
+		b, ok := base[id{c.Row, c.Kernel, c.Transfer}]
+		if !ok || c.Policy == against {
+			continue
+		}
+		m := metrics[c.Metric]
+		r := Ratio{Row: c.Row, Kernel: c.Kernel, Transfer: c.Transfer, Policy: c.Policy, Against: against,
+			Unit: cmp.Or(m.unit, "%"), label: c.Label()}
+		known := len(c.Values) > 1 && len(b.Values) > 1
+		switch {
+		case m.atZero != "":
+			r.Value = c.Mean - b.Mean
+			if known {
+				r.Error = math.Hypot(c.Error, b.Error)
+			}
+		default:
+			r.Value = 100 * c.Mean / b.Mean
+			if !m.higherIsBetter {
+				r.Value = 100 * b.Mean / c.Mean
+			}
+			if known {
+				r.Error = r.Value * math.Hypot(c.Error/c.Mean, b.Error/b.Mean)
+			}
+		}
+		list = append(list, r)
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("only policy %q has results: nothing to compare it with", against)
+	}
+	return list, nil
+}
+
+// WriteRatios prints what Ratios returns as a table for people.
+func WriteRatios(w io.Writer, list []Ratio) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "row\tpolicy\tmean against %s\t\n", list[0].Against)
+	last := ""
+	for _, r := range list {
+		row := r.Row
+		if row == last {
+			row = ""
+		}
+		last = r.Row
+		format := "%.1f ± %.1f %s"
+		if r.Unit != "%" {
+			format = "%+.2f ± %.2f %s"
+		}
+		fmt.Fprintf(t, "%s\t%s\t"+format+"\t\n", row, r.label, r.Value, r.Error, r.Unit)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, "Percent of speed, whatever the unit, with the standard error; differences of what is best at zero.\n"+Caveat+"\n")
+	return err
+}
+
 func writeRSTTable(w io.Writer, head []string, rows [][]string) error {
 	width := make([]int, len(head))
 	for _, r := range append([][]string{head}, rows...) {
