@@ -88,7 +88,8 @@
  *
  * - A busy CPU takes a task out of home only if its domain is cheaper.
  *
- * - A task that runs alone on its CPU is never pushed out.
+ * - A task that runs alone on its CPU is not pushed out, unless interrupts or other classes take a
+ *   fifth or more of that CPU.
  *
  * - A CPU that would idle, and for which the balancer has found nothing, takes a task that waits
  *   on another CPU of the same home, if that home has several LLC domains: cosched_waiting_cpu().
@@ -894,6 +895,8 @@ void __cosched_dequeue(struct rq *rq, struct task_struct *p)
 	cc->nr_runnable--;
 	cc->nr_idle_policy -= task_has_idle_policy(p);
 	p->cosched_queued = false;
+	/* It is by the clock of this CPU. */
+	p->se.first_until = 0;
 	if (!task_is_running(p))
 		cosched_update_run(p);
 }
@@ -2415,7 +2418,9 @@ static int cosched_gather(struct task_struct *p, int prev, int cpu)
 	if (cpus_share_cache(prev, cpu) || !cosched_cpu_allowed(p, cpu) ||
 	    cosched_looked(p, 1) || !cosched_nr_queued(cpu_rq(prev)))
 		return -1;
+	/* No CPU was seen to idle, or tasks to wait on it. */
 	p->cosched_look = jiffies;
+	p->cosched_look_cpu = nr_cpu_ids;
 	prev_queued = cosched_llc_queued(p, prev, &prev_nr);
 	if (!prev_queued)
 		return -1;
@@ -2570,7 +2575,7 @@ int __cosched_select_cpu(struct task_struct *p, int prev, int target, int wake_f
 	if (stays)
 		goto out;
 
-	if (wakeup && current->cosched == cl && affine_out &&
+	if (woken && affine_out &&
 	    cosched_settled(p, cl, home, affine)) {
 		reason = COSCHED_SPILL;
 		cpu = cosched_idle_beside(p, home, affine);
@@ -2696,6 +2701,12 @@ static bool cosched_idle_takes(struct task_struct *p, struct cosched_cluster *cl
 	       cosched_idle_for(dst, COSCHED_LOOKS_UNUSED);
 }
 
+/* Do interrupts or other classes take a fifth or more of @cpu? */
+static bool cosched_cpu_reduced(int cpu)
+{
+	return fits_capacity(cpu_rq(cpu)->cpu_capacity, arch_scale_cpu_capacity(cpu));
+}
+
 int __cosched_can_migrate(struct task_struct *p, int src, int dst,
 			  enum cpu_idle_type idle, bool failed, bool active)
 {
@@ -2726,9 +2737,18 @@ int __cosched_can_migrate(struct task_struct *p, int src, int dst,
 		goto out;
 
 	ret = 0;
-	/* A task that runs alone at home has nothing to gain elsewhere. */
-	if (active && cpu_rq(src)->cfs.h_nr_runnable <= 1)
+	/* A task that sleeps, but is still queued, would leave in place of one that waits. */
+	if (p->se.sched_delayed)
 		goto out;
+	/*
+	 * A task that runs alone at home has nothing to gain elsewhere, unless interrupts or other
+	 * classes take a part of its CPU, as in check_cpu_capacity().
+	 */
+	if (active && cpu_rq(src)->cfs.h_nr_runnable <= 1 && !cosched_cpu_reduced(src))
+		goto out;
+	/* active_load_balance_cpu_stop() takes any CPU that it pushes to for idle. */
+	if (active && idle == CPU_IDLE && !available_idle_cpu(dst))
+		idle = __CPU_NOT_IDLE;
 	/*
 	 * A CPU of a cheaper domain may take the task, and so may a durably idle CPU. In a
 	 * domain that is not cheaper, a CPU that idles for a moment while all are busy may not:
@@ -3324,6 +3344,8 @@ static void cosched_move_work(struct callback_head *work)
 				atomic64_inc(&cl->events[COSCHED_TASK_PUSHED]);
 			trace_cosched_push(p, src, dst);
 		} else {
+			/* The look saw that @dst idles, not that tasks wait there. */
+			p->cosched_look_cpu = nr_cpu_ids;
 			atomic64_inc(&cl->events[COSCHED_STRAY_RETURNED]);
 			trace_cosched_return(p, src, dst);
 			cosched_take_along(cl, src);

@@ -1366,6 +1366,91 @@ static void rule5_into_home(const char *top)
 	REQUIRE(used >= 93, "strays wait outside while home is idle");
 }
 
+/* Does the task that the event @at pulls run where it was pulled to, within a ms? */
+static bool runs_there(const struct ru_trace *trace, int at)
+{
+	const struct ru_event *pull = &trace->event[at], *e;
+
+	for (e = pull + 1; e < trace->event + trace->n && e->ns < pull->ns + MS; e++)
+		if (!strcmp(e->name, "sched_switch") && e->on == pull->dst && e->pid == pull->pid)
+			return true;
+	return false;
+}
+
+/*
+ * A task that sleeps and is still queued, as its lag has not run out, is not pulled out of home: it
+ * is the tasks that wait which idle CPUs are to take.
+ */
+static void rule5_sleepers(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[0];
+	int round, i, pulls = 0, asleep = 0;
+	struct ru_gang *g;
+
+	ru_prefer(top, &home);
+	cs_write(top, CS_WEIGHTS, "1 10000");
+	g = ru_gang(&(struct ru_gang_opts){
+		.n = 4 * CPU_COUNT(&home), .cg = top, .start = home,
+		.busy_us = 3000, .sleep_us = 2000 });
+	for (round = 0; round < 20; round++) {
+		struct ru_trace trace;
+
+		ru_allow(g, &home);
+		cs_sleep_ms(SETTLE_MS);
+		ru_trace_start();
+		ru_trace_also("sched/sched_switch");
+		ru_allow(g, &topo->online);
+		cs_sleep_ms(30);
+		ru_trace_stop(&trace);
+		for (i = 0; i < trace.n; i++) {
+			if (!ru_is(&trace.event[i], "cosched_pull", "idle"))
+				continue;
+			pulls++;
+			asleep += !runs_there(&trace, i);
+		}
+		free(trace.event);
+	}
+	cs_diag("%d pulls by idle CPUs, %d of tasks that do not run there", pulls, asleep);
+	REQUIRE(pulls >= 20, "%d pulls are too few to tell", pulls);
+	REQUIRE(asleep <= pulls / 50, "%d of %d tasks sleep that are pulled", asleep, pulls);
+}
+
+/*
+ * A task that runs alone at home is not pushed out, unless something else takes its CPU: here a
+ * realtime task, elsewhere interrupts.
+ */
+static void rule5_reduced(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[0], first = ru_first(&home, 1), rest = outside_of(&home);
+	struct ru_gang *g, *hog;
+	struct ru_mark mark;
+	double out;
+
+	ru_prefer(top, &home);
+	g = ru_gang(&(struct ru_gang_opts){
+		.n = CPU_COUNT(&home), .cg = top, .start = home, .one_each = true });
+	cs_sleep_ms(SETTLE_MS);
+	ru_allow(g, &topo->online);
+	cs_sleep_ms(200);
+	ru_mark(g, &mark);
+	cs_sleep_ms(500);
+	out = ru_share(g, &mark, &rest);
+	cs_diag("%.1f%% outside while they have home for themselves", out);
+	REQUIRE(out < 1, "tasks that run alone are pushed out");
+	hog = ru_gang(&(struct ru_gang_opts){
+		.n = 1, .start = first, .one_each = true, .policy = SCHED_FIFO,
+		.busy_us = 500, .sleep_us = 500 });
+	cs_sleep_ms(1000);
+	ru_mark(g, &mark);
+	cs_sleep_ms(500);
+	out = percent(ru_ran(g, &mark, &rest), ru_now() - mark.at);
+	cs_diag("%.1f%% of a CPU outside while something else takes half of one at home", out);
+	REQUIRE(out >= 50, "a task stays on a CPU that is half taken, while others idle");
+	ru_end(hog);
+}
+
 /*
  * How often balancing has failed says nothing about a task that the weights keep at home: a CPU
  * that is idle for moments does not take it, even if a home CPU is idle in the same moment.
@@ -3214,6 +3299,8 @@ int main(int argc, char **argv)
 		TEST(rule5_one_at_a_time),
 		TEST(rule5_into_home),
 		TEST(rule5_dear),
+		TEST(rule5_sleepers),
+		TEST(rule5_reduced),
 		TEST(rule5_failures),
 		TEST(rule5_no_pull_to_busy),
 		TEST(rule6_stray_returns),
