@@ -175,6 +175,47 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+// A cluster that shows the counters of the one above is not said to have done all of that in the
+// time since it was made, or since it had a home of its own.
+func TestWatchInherited(t *testing.T) {
+	h := coschedtest.Host(t)
+	dir := filepath.Join(h.Cgroup, "cosched/shop")
+	var errs bytes.Buffer
+	out := &onWrite{f: func() {
+		made := filepath.Join(dir, "new")
+		if err := errors.Join(os.RemoveAll(made), os.CopyFS(made, os.DirFS(filepath.Join(dir, "till")))); err != nil {
+			t.Error(err)
+		}
+		stat, err := os.ReadFile(filepath.Join(dir, cosched.FileStat))
+		if err != nil {
+			t.Error(err)
+		}
+		for _, part := range []string{"till", "new"} {
+			coschedtest.Replace(t, filepath.Join(dir, part, cosched.FilePreferred), "\n")
+			coschedtest.Replace(t, filepath.Join(dir, part, cosched.FileEffective), "0-3\n")
+			coschedtest.Replace(t, filepath.Join(dir, part, cosched.FileStat), string(stat))
+		}
+	}}
+	for _, name := range []string{"", "shop/till"} {
+		out.Reset()
+		if status := Main(h, append(strings.Fields("stat --watch --json --count 2 --interval 10ms"), strings.Fields(name)...), out, &errs); status != 0 {
+			t.Fatalf("%s: %d: %s", name, status, &errs)
+		}
+		var list []shown
+		if err := json.Unmarshal([]byte(strings.Split(out.String(), "\n")[1]), &list); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range list {
+			if *c.Since != (cosched.Stat{}) {
+				t.Errorf("%s: %s: %+v", name, c.Name, *c.Since)
+			}
+		}
+		coschedtest.Replace(t, filepath.Join(dir, "till", cosched.FilePreferred), "2-3\n")
+		coschedtest.Replace(t, filepath.Join(dir, "till", cosched.FileStat), "preferred_usec 0\noutside_usec 0\nwakeups_home 0\nwakeups_spilled 0\n"+
+			"wakeups_overflowed 0\nstrays_returned 0\nstrays_swapped 0\ntasks_pushed 0\ntasks_pulled 0\nhome_changes 1\n")
+	}
+}
+
 func TestDump(t *testing.T) {
 	h := coschedtest.Host(t)
 	status, out, _ := call(h, "dump")

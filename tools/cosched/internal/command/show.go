@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -265,12 +266,26 @@ func samples(h cosched.Host, args []string) ([]*shown, error) {
 
 // since fills in what was counted since earlier samples.
 func since(now, before []*shown, seconds float64) {
-	was := map[string]cosched.Stat{}
+	was := map[string]*shown{}
 	for _, s := range before {
-		was[s.Path] = s.Stat
+		was[s.Path] = s
 	}
 	for _, s := range now {
-		d := s.Stat.Since(was[s.Path]) // of a cluster that was made meanwhile, all counters
+		old := was[s.Path]
+		if s.Asked == "" && s.Home != "" && (old == nil || old.Asked != "") {
+			// It shows the counters of the cluster above, and did not do so before.
+			dir := filepath.Dir(s.Path)
+			for was[dir] == nil && dir != filepath.Dir(dir) {
+				dir = filepath.Dir(dir)
+			}
+			if old = was[dir]; old == nil {
+				old = s
+			}
+		}
+		d := s.Stat // of a cluster that was made meanwhile, all counters
+		if old != nil {
+			d = s.Stat.Since(old.Stat)
+		}
 		s.Since, s.Seconds = &d, seconds
 	}
 }

@@ -3,6 +3,7 @@ package sample
 import (
 	"cmp"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -111,16 +112,39 @@ func Between(was, now *Sample) *Interval {
 			v.Clusters = append(v.Clusters, u)
 			i++
 		case order > 0:
-			u := v.use(now.Clusters[j], cosched.Stat{})
+			u := v.use(now.Clusters[j], was.before(&now.Clusters[j], nil))
 			u.State = StateNew
 			v.Clusters = append(v.Clusters, u)
 			j++
 		default:
-			v.Clusters = append(v.Clusters, v.use(now.Clusters[j], was.Clusters[i].Stat))
+			v.Clusters = append(v.Clusters, v.use(now.Clusters[j], was.before(&now.Clusters[j], &was.Clusters[i])))
 			i, j = i+1, j+1
 		}
 	}
 	return v
+}
+
+// before returns the counters that those of a cluster are to be compared with; old is the
+// cluster in the earlier sample s, or nil if it was not there. A cgroup that asks for nothing
+// shows the counters of the cluster that it belongs to. If it was made since, or has stopped to
+// ask for a home, these are compared with the earlier ones of the cgroup above, as they contain
+// all that the cluster above has ever done.
+func (s *Sample) before(c, old *Cluster) cosched.Stat {
+	if own := c.Asked != "" || len(c.Home) == 0; old == nil && own {
+		return cosched.Stat{}
+	} else if old != nil && (own || old.Asked == "") {
+		return old.Stat
+	}
+	for dir := filepath.Dir(c.Path); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		i, ok := slices.BinarySearchFunc(s.Clusters, dir, func(c Cluster, path string) int { return comparePaths(c.Path, path) })
+		if ok {
+			return s.Clusters[i].Stat
+		}
+	}
+	if old != nil {
+		return c.Stat // what is above it is not in the samples
+	}
+	return s.Total.Stat
 }
 
 // comparePaths orders paths as a walk of the tree does: what is below a cgroup follows the

@@ -455,6 +455,41 @@ func TestBetween(t *testing.T) {
 	}
 }
 
+// A cgroup that asks for nothing shows the counters of the cluster above, with all that was
+// counted before: that is not what happened since it was made, or since it stopped to ask.
+func TestBetweenInherited(t *testing.T) {
+	cluster := func(path, asked, home string, usec uint64) sample.Cluster {
+		cpus, err := cosched.ParseCPUs(home)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sample.Cluster{Path: path, Asked: asked, Home: cpus, Figures: sample.Figures{Stat: cosched.Stat{PreferredUsec: usec}}}
+	}
+	was := &sample.Sample{
+		Monotonic: 1_000_000, Total: sample.Figures{Stat: cosched.Stat{PreferredUsec: 900_000_000}},
+		Clusters: []sample.Cluster{
+			cluster("/a", "0-3", "0-3", 500_000_000), cluster("/a/asked", "0-1", "0-1", 10_000_000), cluster("/a/none", "", "0-3", 500_000_000),
+			cluster("/b", "4-7", "4-7", 20_000_000), cluster("/c", "0-3", "0-3", 3_000_000),
+		},
+	}
+	now := &sample.Sample{
+		Monotonic: 2_000_000, Total: sample.Figures{Stat: cosched.Stat{PreferredUsec: 902_000_000}},
+		Clusters: []sample.Cluster{
+			cluster("/a", "0-3", "0-3", 502_000_000), cluster("/a/asked", "", "0-3", 502_000_000),
+			cluster("/a/new", "", "0-3", 502_000_000), cluster("/a/new/b", "", "0-3", 502_000_000), cluster("/a/new/c", "0", "0", 1_000_000),
+			cluster("/a/none", "", "0-3", 502_000_000), cluster("/a/weights", "", "0-3", 1_000_000), // with weights of its own
+			cluster("/b", "", "0-7", 902_000_000), cluster("/c", "", "", 4_000_000), cluster("/d", "", "0-7", 902_000_000),
+		},
+	}
+	for _, u := range sample.Between(was, now).Clusters {
+		// What the cluster above /b has done since is not known.
+		want := map[string]float64{"/a/new/c": 1, "/a/weights": 1, "/b": 0, "/c": 1}
+		if cpus, ok := want[u.Path]; !ok && u.CPU != 2 || ok && u.CPU != cpus {
+			t.Errorf("%s used %v CPUs", u.Path, u.CPU)
+		}
+	}
+}
+
 // Lines of the text format, as its ABNF defines them.
 var (
 	metaLine  = regexp.MustCompile(`^# (TYPE|UNIT|HELP) ([a-z_]+) (.+)$`)
