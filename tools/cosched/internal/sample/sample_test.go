@@ -168,6 +168,32 @@ func TestTotal(t *testing.T) {
 	total(5500)
 }
 
+// Clusters that ask for nothing, below a base that has a home, show the figures of the base: these
+// are not to be added up.
+func TestTotalOfHome(t *testing.T) {
+	h := coschedtest.Host(t)
+	base := filepath.Join(h.Cgroup, "cosched")
+	for _, name := range []string{"night", "shop"} {
+		coschedtest.Replace(t, filepath.Join(base, name, cosched.FilePreferred), "\n")
+		coschedtest.Replace(t, filepath.Join(base, name, cosched.FileEffective), "0-3\n")
+	}
+	text, err := os.ReadFile(filepath.Join(base, "shop", cosched.FileStat))
+	if err != nil {
+		t.Fatal(err)
+	}
+	coschedtest.Append(t, filepath.Join(base, "cgroup.stat"), "nr_descendants 3\n")
+	s := open(t, h, "")
+	s.OnDemand = true
+	for _, spilled := range []uint64{312, 322, 332} {
+		for _, dir := range []string{"", "night", "shop"} {
+			coschedtest.Replace(t, filepath.Join(base, dir, cosched.FileStat), strings.Replace(string(text), "spilled 312", fmt.Sprint("spilled ", spilled), 1))
+		}
+		if got := read(t, s).Total.Stat.WakeupsSpilled; got != spilled {
+			t.Errorf("the total is %d, want %d", got, spilled)
+		}
+	}
+}
+
 // The kernel's count of cgroups says when to look for new ones. New clusters are found a
 // little later even if the count does not change.
 func TestReadTree(t *testing.T) {

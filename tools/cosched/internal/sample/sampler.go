@@ -200,6 +200,12 @@ func (s *Sampler) readTotal(now *Sample, a *arena) error {
 		return notGone(err)
 	}
 	was, clusters := s.total.Stat, sum(now.Clusters).Stat
+	if !s.self && s.shares(now.Clusters) {
+		s.rest = nil
+		err := s.readFigures(s.total, a, false)
+		now.Total = s.total.Figures
+		return notGone(err)
+	}
 	if s.rest != nil {
 		if text, err := s.readFile(s.top.Path("cgroup.threads")); err == nil && len(text) == 0 {
 			s.total.Stat = clusters.Add(*s.rest).AtLeast(was)
@@ -222,6 +228,14 @@ func (s *Sampler) readTotal(now *Sample, a *arena) error {
 	s.rest = &rest
 	now.Total = s.total.Figures
 	return nil
+}
+
+// shares reports whether a cluster directly below the top belongs to the top's own cluster, and so
+// shows the top's figures: the sum of the clusters says nothing then.
+func (s *Sampler) shares(clusters []Cluster) bool {
+	return slices.ContainsFunc(clusters, func(c Cluster) bool {
+		return c.Asked == "" && len(c.Home) > 0 && filepath.Dir(c.Path) == string(s.top)
+	})
 }
 
 // notGone returns err, or nil if err says that a cgroup is gone.
