@@ -153,9 +153,9 @@ func (h Host) Name(g Group) string {
 	return g.NameIn(base)
 }
 
-// NameIn is Name for a base that the caller already knows.
+// NameIn is Name for a base that the caller already knows; empty if the user has none.
 func (g Group) NameIn(base Group) string {
-	if name, ok := strings.CutPrefix(string(g), string(base)+"/"); ok {
+	if name, ok := strings.CutPrefix(string(g), string(base)+"/"); ok && base != "" {
 		return name
 	}
 	return string(g)

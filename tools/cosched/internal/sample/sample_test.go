@@ -83,6 +83,17 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// A user without a base gives a path, and the names are paths, as cosched ls has them.
+func TestReadWithoutBase(t *testing.T) {
+	h := coschedtest.Host(t)
+	h.Root = false
+	h.Writable = func(string) bool { return false }
+	shop := filepath.Join(h.Cgroup, "cosched/shop")
+	if got := clusters(read(t, open(t, h, shop))); got != shop+" "+shop+"/till" {
+		t.Errorf("clusters %s", got)
+	}
+}
+
 // Changes are seen at the next sample: counters, homes, and clusters that were made or
 // removed.
 func TestReadAgain(t *testing.T) {
