@@ -68,9 +68,13 @@ func withUnits(h cosched.Host, cmd *cobra.Command, f func(u units) error) error 
 	return f(units{h, bus, coschedd.NewReader(h), cmd.Context()})
 }
 
-// unitName adds .service to a name without a suffix, as systemctl does, and checks the name.
+// otherTypes are the types of units that have no cgroup.
+var otherTypes = []string{".automount", ".device", ".path", ".target", ".timer"}
+
+// unitName adds .service to a name that does not end in a type of units, as systemctl does, and
+// checks the name. Other dots are part of a name, as in php8.2-fpm.
 func unitName(name string) (string, error) {
-	if name != "" && filepath.Ext(name) == "" {
+	if kind := filepath.Ext(name); name != "" && !coschedd.HasCgroup("a"+kind) && !slices.Contains(otherTypes, kind) {
 		name += ".service"
 	}
 	if !coschedd.HasCgroup(name) {

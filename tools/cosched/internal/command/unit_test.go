@@ -87,6 +87,11 @@ func TestUnitSet(t *testing.T) {
 	if _, n, _ := sd.Counts(); n != 5 {
 		t.Errorf("%d reloads", n)
 	}
+	// Only the type of a unit is not part of its name.
+	sd.Set("php8.2-fpm.service", systemdtest.Unit{State: "loaded"})
+	if status, _, errs := call(h, "unit", "set", "php8.2-fpm", "CPUsPreferred=auto"); status != 0 || read(t, filepath.Join(h.Etc, "systemd/system/php8.2-fpm.service.d/50-cosched.conf")) == "none" {
+		t.Errorf("a name with a dot: %d, %s", status, errs)
+	}
 	// A unit that does not run, and a template, get files. If the service does not run, a note says so.
 	sd.Set("coschedd.service", systemdtest.Unit{State: "loaded"})
 	for _, name := range []string{"off.service", "t@.service"} {
