@@ -36,7 +36,7 @@ func TestParseCPUs(t *testing.T) {
 
 // The expected results are those of bitmap_parselist() on a machine with 12 CPUs.
 func TestCheckKernelCPUs(t *testing.T) {
-	for _, in := range []string{"3", "0-3,8", "1,,2", ",1,", "all", "N", "8-N", "all:1/2", "0-11:2/4", "0-N:0/4,5", "0-3:1/100", "all,N,all:1/1"} {
+	for _, in := range []string{"3", "0-3,8", "1,,2", ",1,", "all", "N", "8-N", "all:1/2", "0-11:2/4", "0-N:0/4,5", "0-3:1/100", "all,N,all:1/1", "1 2", "0-3, 8", " 1\t2 ,, 3 "} {
 		if err := checkKernelCPUs(in, 11); err != nil {
 			t.Errorf("%q: %v", in, err)
 		}
@@ -44,7 +44,7 @@ func TestCheckKernelCPUs(t *testing.T) {
 	for in, says := range map[string]string{
 		"": "names no CPU", ",": "names no CPU", "0-3:0/4": "names no CPU", "-": `"" is not`, "0-": `"" is not`, "-3": `"" is not`, "a": `"a" is not`,
 		"alls": `"Ns" is not`, "al": `"al" is not`, "NN": `"NN" is not`, "0-3-5": `"3-5" is not`, "all-3": `"N-3" is not`, "0-3:4": "want USED/GROUP after the colon", "3:1/2": `"3:1/2" is not`,
-		"0-3:1/2/3": `"2/3" is not`, "1 2": `"1 2" is not`, "3-1": "runs backwards", "N-3": "runs backwards", "0-3:1/0": "of each 0 CPUs, 1", "0-3:3/2": "of each 2 CPUs, 3",
+		"0-3:1/2/3": `"2/3" is not`, "1\n2": `"1\n2" is not`, "1 -2": `"" is not`, "1- 2": `"" is not`, " ": "names no CPU", "3-1": "runs backwards", "N-3": "runs backwards", "0-3:1/0": "of each 0 CPUs, 1", "0-3:3/2": "of each 2 CPUs, 3",
 		"12": "CPU 12 is above 11", "0-15:2/4": "CPU 15 is above 11", "20-N": "CPU 20 is above 11", "99999": "CPU 99999 is above 11",
 	} {
 		if err := checkKernelCPUs(in, 11); err == nil || !strings.Contains(err.Error(), says) {

@@ -63,7 +63,8 @@ func parseCPU(s string, last int) (int, error) {
 
 // checkKernelCPUs returns an error if the kernel would not accept a text as a CPU list. Besides
 // the form that it prints, the kernel accepts all, N for the last CPU, 0-15:2/4 for the first two
-// of each four, and commas that separate nothing: see bitmap_parselist() in lib/bitmap-str.c.
+// of each four, blanks in place of commas, and either that separate nothing: see
+// bitmap_parselist() in lib/bitmap-str.c.
 func checkKernelCPUs(s string, last int) error {
 	number := func(text string, limit int) (int, error) {
 		if text == "N" {
@@ -72,7 +73,7 @@ func checkKernelCPUs(s string, last int) error {
 		return parseCPU(text, limit)
 	}
 	some := false
-	for part := range strings.FieldsFuncSeq(s, func(r rune) bool { return r == ',' }) {
+	for part := range strings.FieldsFuncSeq(s, func(r rune) bool { return strings.ContainsRune(", \t", r) }) {
 		text := part
 		if rest, ok := strings.CutPrefix(part, "all"); ok {
 			text = "0-N" + rest
