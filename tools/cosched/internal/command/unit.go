@@ -155,15 +155,12 @@ func writeProblem(err error) error {
 	return &cosched.Problem{Status: cosched.ExitCantCreate, Text: err.Error(), Err: err}
 }
 
-// change writes a drop-in, makes systemd read it and, if the unit runs, applies its settings to
-// the cgroup. The service coschedd would apply them too, but could not report errors here. The
+// changed makes systemd read a drop-in that was written and, if the unit runs, applies its settings
+// to the cgroup. The service coschedd would apply them too, but could not report errors here. The
 // settings in which that the files no longer have are reset in the cgroup.
-func (u units) change(cmd *cobra.Command, unit coschedd.Unit, file string, text []byte, which coschedd.Written) error {
+func (u units) changed(cmd *cobra.Command, unit coschedd.Unit, file string, which coschedd.Written) error {
 	note := func(format string, args ...any) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s: note: %s\n", cmd.CommandPath(), fmt.Sprintf(format, args...))
-	}
-	if err := replace(file, text); err != nil {
-		return err
 	}
 	ctx, cancel := context.WithTimeout(u.ctx, busTimeout)
 	defer cancel()
@@ -271,7 +268,10 @@ An empty value resets what the unit file and earlier drop-ins set.`,
 						return &cosched.Problem{Status: cosched.ExitData, Text: fmt.Sprintf("%s: %v: repair it, or remove it", file, err), Err: err}
 					}
 				}
-				return u.change(cmd, unit, file, text, which)
+				if err := replace(file, text); err != nil {
+					return err
+				}
+				return u.changed(cmd, unit, file, which)
 			})
 		}),
 	}
@@ -287,8 +287,8 @@ func unitEditCmd(h cosched.Host) *cobra.Command {
 		Long: `Opens the unit's drop-in ` + dropIn + ` or, with --runtime, ` + dropInRuntime + `
 in $SYSTEMD_EDITOR, $VISUAL or $EDITOR or, if none of these is set, in editor, nano or vi.
 The result is checked, written as a whole and, if the unit runs, applied at once. If there
-is a mistake in it, nothing is changed, and the text is kept. A file that is left blank is
-removed.`,
+is a mistake in it, or it cannot be written, nothing is changed, and the text is kept. A
+file that is left blank is removed.`,
 		Example: `  cosched unit edit nginx.service
   EDITOR=vim cosched unit edit machine.slice --runtime`,
 		Args: cobra.ExactArgs(1),
@@ -327,10 +327,12 @@ removed.`,
 				if wrong := u.reader.Check(file, text); len(wrong) > 0 {
 					return &cosched.Problem{Status: cosched.ExitData, Text: fmt.Sprintf("line %d: %s: nothing is changed; the text is in %s", wrong[0].Line, wrong[0].Text, kept)}
 				}
-				if err := u.change(cmd, unit, file, text, coschedd.Written{Home: true, Weights: true}); err != nil {
-					return err
+				if err := replace(file, text); err != nil {
+					var p *cosched.Problem
+					errors.As(err, &p)
+					return &cosched.Problem{Status: p.Status, Text: fmt.Sprintf("%v: nothing is changed; the text is in %s", err, kept), Err: err}
 				}
-				return os.Remove(kept)
+				return errors.Join(os.Remove(kept), u.changed(cmd, unit, file, coschedd.Written{Home: true, Weights: true}))
 			})
 		}),
 	}

@@ -272,4 +272,17 @@ func TestUnitEdit(t *testing.T) {
 	if status, errs := as(`: >"$1"`); status != 0 || errs != "" || read(t, file) != "none" || firstLine(read(t, home)) != "0-1" {
 		t.Errorf("emptied: %d, %s, %s", status, errs, read(t, file))
 	}
+	// What was written is not kept twice, even if it cannot be applied. What cannot be written is kept.
+	weights, before := filepath.Join(h.Cgroup, "system.slice/web.service", cosched.FileWeights), left()
+	if err := errors.Join(os.Remove(weights), os.Mkdir(weights, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	if status, errs := as(`echo Weights=5:5 >>"$1"`); status != cosched.ExitData || !strings.Contains(errs, "is a directory") || left() != before || !strings.Contains(read(t, file), "Weights=5:5") {
+		t.Errorf("not applied: %d, %s", status, errs)
+	}
+	status, errs := as(`echo Weights=6:6 >>"$1"; rm -r ` + filepath.Dir(file) + `; : >` + filepath.Dir(file))
+	_, kept, _ := strings.Cut(strings.TrimSpace(errs), "not a directory: nothing is changed; the text is in ")
+	if status != cosched.ExitCantCreate || !strings.Contains(read(t, kept), "Weights=6:6") {
+		t.Errorf("not written: %d, %s", status, errs)
+	}
 }
