@@ -294,20 +294,24 @@ func (l *looks) look(all *detect.Sample, halves [2]*detect.Sample, o detect.Over
 			l.clusters.Note("the threads of all groups have ended, so no clusters are made: observe for less time with --for")
 		}
 	}
-	if l.d.plot != "" {
-		if err := writePlot(l.d.plot, r); err != nil {
-			return err
-		}
-	}
 	if !l.d.follow {
 		changes = nil // they say the same as the groups
 	}
+	// What was found is printed even if it cannot be plotted.
+	err := l.print(r, all.Lost, o, changes)
+	if l.d.plot != "" {
+		err = errors.Join(err, writePlot(l.d.plot, r))
+	}
+	return err
+}
+
+func (l *looks) print(r *detect.Report, lost detect.Lost, o detect.Overhead, changes []detect.Change) error {
 	if l.d.asJSON {
 		indent := "  "
 		if l.d.follow {
 			indent = "" // each report is one line
 		}
-		return printJSON(l.cmd, found{r.View(), all.Lost, o, o.Share(), changes}, indent)
+		return printJSON(l.cmd, found{r.View(), lost, o, o.Share(), changes}, indent)
 	}
 	return print(l.cmd, func(w io.Writer) {
 		if l.n == 1 {
@@ -320,7 +324,7 @@ func (l *looks) look(all *detect.Sample, halves [2]*detect.Sample, o detect.Over
 		}
 		fmt.Fprintln(w)
 		o.Print(w)
-		all.Lost.Print(w)
+		lost.Print(w)
 	})
 }
 

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"gonum.org/v1/gonum/floats"
 
 	"cosched.io/cosched"
@@ -330,6 +332,25 @@ func TestDetectPostgreSQL(t *testing.T) {
 	index, threads := s.agreement(func(t detect.Thread) string { return database[t.PID] })
 	if index < 0.9 || threads != 12 {
 		t.Errorf("index %v of %d server processes: %+v", index, threads, s.Groups)
+	}
+}
+
+// What took long to observe is not lost because the plot cannot be written.
+func TestDetectNoPlot(t *testing.T) {
+	s := detect.NewSample()
+	s.Threads[7], s.Threads[8] = detect.Thread{TID: 7, PID: 7, Name: "a"}, detect.Thread{TID: 8, PID: 7, Name: "b"}
+	s.Wakes[detect.Pair{Waker: 7, Wakee: 8}] = 100
+	for _, asJSON := range []bool{false, true} {
+		cmd := &cobra.Command{Use: "detect"}
+		var out bytes.Buffer
+		cmd.SetOut(&out)
+		plot := filepath.Join(t.TempDir(), "none/a.svg")
+		l := &looks{d: &detection{plot: plot, asJSON: asJSON}, h: coschedtest.Host(t), cmd: cmd, tracker: detect.NewTracker()}
+		err := l.look(s, [2]*detect.Sample{s, s}, detect.Overhead{})
+		var p *cosched.Problem
+		if !errors.As(err, &p) || p.Status != cosched.ExitCantCreate || !strings.Contains(err.Error(), plot) || !strings.Contains(out.String(), "threads share hardly more inside of any groups") {
+			t.Errorf("%v: %s", err, &out)
+		}
 	}
 }
 
