@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode/utf8"
+
+	"cosched.io/cosched"
 )
 
 // Family is one metric: its name, type, unit, help and points. The labels of a point are
@@ -21,6 +24,15 @@ var suffixes = map[string]string{"counter": "_total", "info": "_info", "gauge": 
 
 // escape escapes the values of labels.
 var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+
+// valid gives a text in UTF-8, as both formats require it: readers refuse a whole file for one byte
+// that is not, and the name of a cgroup may have any bytes.
+func valid(s string) string {
+	if utf8.ValidString(s) {
+		return s
+	}
+	return cosched.Printable(s)
+}
 
 // Write writes families in OpenMetrics 1.0, followed by the end marker.
 func Write(w io.Writer, families []Family) {
@@ -59,7 +71,7 @@ func (f Family) points(w io.Writer) {
 			if i == 0 {
 				before = "{"
 			}
-			fmt.Fprintf(w, `%s%s="%s"`, before, labels[i], escape.Replace(labels[i+1]))
+			fmt.Fprintf(w, `%s%s="%s"`, before, labels[i], escape.Replace(valid(labels[i+1])))
 		}
 		if len(labels) > 0 {
 			fmt.Fprint(w, "}")

@@ -588,6 +588,7 @@ func TestPrometheus(t *testing.T) {
 	h := coschedtest.Host(t)
 	now := read(t, open(t, h, ""))
 	now.Clusters[0].Name = "a \"b\" \\ c\n"
+	now.Clusters[2].Name = "caf\xe9/\xff" // a user may call a cgroup anything
 	var b bytes.Buffer
 	now.Prometheus(&b)
 	if text := b.String(); strings.Contains(text, "# UNIT") || strings.Contains(text, "# EOF") {
@@ -615,6 +616,7 @@ func TestPrometheus(t *testing.T) {
 		{"cosched_wakeups_total", []string{"cluster", "shop", "placed", "spilled"}, 312},
 		{"cosched_cpu_seconds_total", []string{"cluster", "shop", "where", "home"}, 12.034567},
 		{"cosched_threads", []string{"cluster", "a \"b\" \\ c\n"}, 0},
+		{"cosched_threads", []string{"cluster", `caf\xe9/\xff`}, 1},
 		{"cosched_load_cpus", []string{"cluster", "shop", "llc", "1"}, 0.5},
 		{"cosched_cluster_info", []string{"cluster", "shop", "path", filepath.Join(h.Cgroup, "cosched/shop"), "cpus_preferred", "0-3", "home", "0-3", "weights", "4:1000"}, 1},
 	} {
