@@ -393,8 +393,18 @@ func (h Host) MoveThread(g Group, tid int) error {
 	return h.moveProblem(g, fileThreads, tid, g.Write(fileThreads, strconv.Itoa(tid)))
 }
 
-// Remove removes an empty cgroup. With all, it removes the cgroups below it as well.
+// Remove removes an empty cgroup. With all, it removes the cgroups below it as well, or none of them
+// if there are processes in any.
 func (h Host) Remove(g Group, all bool) error {
+	if all {
+		if busy, ok := g.populated(); ok {
+			return h.busy(busy, unix.EBUSY)
+		}
+	}
+	return h.remove(g, all)
+}
+
+func (h Host) remove(g Group, all bool) error {
 	if g == Group(h.Cgroup) {
 		return problem(ExitUsage, nil, "%s is the root, which cannot be removed", g)
 	}
@@ -404,7 +414,7 @@ func (h Host) Remove(g Group, all bool) error {
 	}
 	if all {
 		for _, c := range children {
-			if err := h.Remove(c, true); err != nil {
+			if err := h.remove(c, true); err != nil {
 				return err
 			}
 		}
@@ -419,11 +429,15 @@ func (h Host) Remove(g Group, all bool) error {
 	case len(children) > 0:
 		return problem(ExitUnavailable, err, "%s has %d cgroups below it, as %s: remove these first, or all with --recursive", g, len(children), children[0])
 	case errors.Is(err, unix.EBUSY):
-		n, _ := g.Threads()
-		return problem(ExitUnavailable, err, "%s has %d threads: stop their processes, or cosched move them elsewhere", g, n)
+		return h.busy(g, err)
 	default:
 		return problem(ExitFailure, err, "removing %s: %v", g, err)
 	}
+}
+
+func (h Host) busy(g Group, err error) error {
+	n, _ := g.Threads()
+	return problem(ExitUnavailable, err, "%s has %d threads: stop their processes, or cosched move them elsewhere", g, n)
 }
 
 // runPrefix begins the names of the clusters that RunCluster makes for commands. A command does not
@@ -577,6 +591,20 @@ func (g Group) children() ([]Group, error) {
 func (g Group) Populated() bool {
 	text, err := g.read(fileEvents)
 	return err == nil && strings.Contains(text, "populated 1")
+}
+
+// populated finds a cgroup that has processes itself, which is the cgroup or one below it.
+func (g Group) populated() (Group, bool) {
+	if !g.Populated() {
+		return "", false
+	}
+	children, _ := g.children()
+	for _, c := range children {
+		if busy, ok := c.populated(); ok {
+			return busy, true
+		}
+	}
+	return g, true
 }
 
 // ThreadIDs lists the threads in the cgroup itself.

@@ -439,6 +439,17 @@ func TestRemove(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantProblem(t, "children", h.Remove(g, false), cosched.ExitUnavailable, "1 cgroups below it", "--recursive")
+	// If one of them cannot be removed, all stay as they are.
+	for dir, text := range map[string]string{"": "populated 1\n", "a": "populated 0\n", "c": "populated 1\n"} {
+		coschedtest.Append(t, filepath.Join(string(g), dir, "cgroup.events"), text)
+	}
+	coschedtest.Append(t, string(g)+"/c/cgroup.threads", "41\n42\n")
+	wantProblem(t, "busy", h.Remove(g, true), cosched.ExitUnavailable, string(g)+"/c has 2 threads: stop their processes")
+	if _, err := os.Stat(string(g) + "/a/b"); err != nil {
+		t.Error(err)
+	}
+	coschedtest.Replace(t, string(g)+"/cgroup.events", "populated 0\n")
+	coschedtest.Replace(t, string(g)+"/c/cgroup.threads", "")
 	if err := h.Remove(g, true); err != nil {
 		t.Error(err)
 	}
