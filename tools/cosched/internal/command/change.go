@@ -209,16 +209,7 @@ the first failure.`,
 			if threads {
 				move = h.MoveThread
 			}
-			var first error
-			for _, id := range ids {
-				err := move(g, id)
-				if err != nil && first != nil {
-					fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v\n", cmd.CommandPath(), err)
-				} else if err != nil {
-					first = err
-				}
-			}
-			return first
+			return each(cmd, ids, func(id int) error { return move(g, id) })
 		}),
 	}
 	cmd.Flags().BoolVar(&threads, "threads", false, "the numbers are threads (TIDs), moved one by one")
@@ -227,24 +218,40 @@ the first failure.`,
 	return cmd
 }
 
+// each does something for each of a verb's arguments, also after a failure. It returns the first
+// failure, and prints the others.
+func each[T any](cmd *cobra.Command, args []T, f func(T) error) error {
+	var first error
+	for _, a := range args {
+		err := f(a)
+		if err != nil && first != nil {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", cmd.CommandPath(), cosched.Printable(err.Error()))
+		} else if err != nil {
+			first = err
+		}
+	}
+	return first
+}
+
 func rmCmd(h cosched.Host) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
-		Use:               "rm NAME...",
-		Short:             "remove clusters that have no processes",
+		Use:   "rm NAME...",
+		Short: "remove clusters that have no processes",
+		Long: `Removes clusters that have no processes.
+
+If a cluster cannot be removed, the others still are. The exit status is that of the first
+failure.`,
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: names(h, true),
 		RunE: run(func(cmd *cobra.Command, args []string) error {
-			for _, name := range args {
+			return each(cmd, args, func(name string) error {
 				g, err := h.Find(name)
 				if err != nil {
 					return err
 				}
-				if err := h.Remove(g, all); err != nil {
-					return err
-				}
-			}
-			return nil
+				return h.Remove(g, all)
+			})
 		}),
 	}
 	cmd.Flags().BoolVarP(&all, "recursive", "r", false, "remove the clusters below as well")

@@ -382,6 +382,23 @@ func TestChange(t *testing.T) {
 	}
 }
 
+// A cluster that cannot be removed does not prevent the others from being removed.
+func TestRemoveSeveral(t *testing.T) {
+	h := coschedtest.Host(t)
+	for _, name := range []string{"a", "b"} {
+		if status, _, errs := call(h, "create", name); status != 0 {
+			t.Fatal(errs)
+		}
+	}
+	status, _, errs := call(h, "rm", "none", "a", "shop", "b")
+	if status != cosched.ExitNoInput || strings.Count(errs, "\n") != 2 || !strings.Contains(errs, "cosched rm: "+h.Cgroup+"/cosched/shop has ") || !strings.Contains(errs, "cosched/none: no such cgroup") {
+		t.Errorf("%d: %s", status, errs)
+	}
+	if _, out, _ := call(h, "ls"); !strings.Contains(out, "\nshop ") || strings.Contains(out, "\na ") || strings.Contains(out, "\nb ") {
+		t.Error(out)
+	}
+}
+
 // If several processes run commands in a new cluster at the same time, one of them has made it.
 func TestRunGroup(t *testing.T) {
 	h := coschedtest.Host(t)
