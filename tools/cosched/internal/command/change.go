@@ -82,7 +82,7 @@ func (p parsed) apply(h cosched.Host, g cosched.Group, cmd *cobra.Command) error
 			return err
 		}
 		if note != "" {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s: note: %s\n", cmd.CommandPath(), note)
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s: note: %s\n", cmd.CommandPath(), cosched.Printable(note))
 		}
 	}
 	if p.setWeights {

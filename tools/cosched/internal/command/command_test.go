@@ -83,7 +83,7 @@ func TestNames(t *testing.T) {
 	if err := os.Rename(filepath.Join(h.Cgroup, "cosched/shop"), filepath.Join(h.Cgroup, "cosched/s\x1b[2J\n\tp")); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"ls"}, {"tree"}, {"stat"}, {"stat", "s\x1b[2J\n\tp"}, {"stat", "\x1b[2J\n\t"}} {
+	for _, args := range [][]string{{"ls"}, {"tree"}, {"stat"}, {"stat", "s\x1b[2J\n\tp"}, {"stat", "\x1b[2J\n\t"}, {"set", h.Cgroup + "/cosched/s\x1b[2J\n\tp/till", "--home", "2-5"}} {
 		_, out, errs := call(h, args...)
 		if text := out + errs; strings.ContainsAny(text, "\x1b\t") || !strings.Contains(text, `\x1b[2J`) {
 			t.Errorf("%q: %q", args, text)

@@ -126,7 +126,9 @@ type interval struct {
 }
 
 func (d *detection) run(h cosched.Host, cmd *cobra.Command, args []string) error {
-	note := func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "%s: note: %s\n", cmd.CommandPath(), text) }
+	note := func(text string) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: note: %s\n", cmd.CommandPath(), cosched.Printable(text))
+	}
 	clusters := &detect.Clusters{Host: h, Name: d.apply, Note: note}
 	if d.apply != "" {
 		if err := clusters.Prepare(); err != nil {

@@ -40,7 +40,7 @@ reports the error, and libvirt stops the domain.
 				var notes []string
 				notes, err = libvirt.Apply(h, name, w)
 				for _, note := range notes {
-					hookSays(h, cmd, fmt.Sprintf("note: %s: %s", name, note))
+					hookSays(h, cmd, fmt.Sprintf("note: %s: %s", name, cosched.Printable(note)))
 				}
 			}
 			if err != nil && (w == nil || !w.Fail) {
