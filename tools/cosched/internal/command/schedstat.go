@@ -226,7 +226,7 @@ does not count any of these events: they are 0.`,
 func recorded(r schedstat.Recorded) string {
 	var parts []string
 	if r.Command != nil {
-		parts = append(parts, strings.Join(r.Command, " "))
+		parts = append(parts, cosched.Printable(strings.Join(r.Command, " ")))
 	}
 	if r.ExitStatus != nil && *r.ExitStatus != 0 {
 		parts = append(parts, fmt.Sprintf("exit status %d", *r.ExitStatus))

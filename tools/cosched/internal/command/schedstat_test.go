@@ -244,6 +244,11 @@ func TestSchedstatReport(t *testing.T) {
 			t.Errorf("no %q in\n%s", line, out)
 		}
 	}
+	// A command of several lines, as sh -c takes it, is one line here.
+	script := filepath.Join(files(t, map[string]string{"script": strings.Replace(mail(t, "numa"), `"oltp"`, `"sh","-c","a\n\tb\u001b[2J"`, 1)}), "script")
+	if status, out, errs := call(h, "schedstat", "report", script); status != 0 || !strings.HasPrefix(out, `sh -c a\n\tb\x1b[2J numa, 545.000 s`) {
+		t.Errorf("%d: %s%s", status, errs, out)
+	}
 	// Two copies of the file, and one, which is the time since boot, as is the machine's own.
 	status, out, _ = call(h, "schedstat", "report", filepath.Join(dir, "before"), filepath.Join(dir, "after"))
 	if status != 0 || !strings.Contains(words(out), "SMT: CPU 0-7 in 4 domains of 2 CPUs") || !strings.Contains(words(out), "average imbalance, load 62.578 487.658 0.000") ||
