@@ -215,7 +215,7 @@ does not count any of these events: they are 0.`,
 			if asJSON {
 				return printJSON(cmd, r, "  ")
 			}
-			return print(cmd, func(w io.Writer) { printReport(w, r, rec.Whole()) })
+			return print(cmd, func(w io.Writer) { printReport(w, r) })
 		}),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -246,8 +246,8 @@ func recorded(r schedstat.Recorded) string {
 	return strings.Join(parts, ", ")
 }
 
-func printReport(w io.Writer, r *schedstat.Report, whole bool) {
-	if !whole {
+func printReport(w io.Writer, r *schedstat.Report) {
+	if r.SinceBoot {
 		fmt.Fprintln(w, "since boot; the balancer since the domains were built and kernel.sched_schedstats was switched on")
 	}
 	if line := recorded(r.Recorded); line != "" {

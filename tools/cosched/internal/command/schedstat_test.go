@@ -261,6 +261,11 @@ func TestSchedstatReport(t *testing.T) {
 	if !strings.HasPrefix(one, "since boot") || strings.Replace(now, "\nLinux 7.3.4\n", "\n", 1) != one {
 		t.Errorf("%s\nnow\n%s", one, now)
 	}
+	for boot, args := range map[bool][]string{true: {filepath.Join(dir, "before")}, false: {filepath.Join(dir, "before"), filepath.Join(dir, "after")}} {
+		if _, out, _ := call(h, append([]string{"schedstat", "report", "--json"}, args...)...); strings.Contains(out, `"since_boot": true`) != boot {
+			t.Errorf("%v: %.200s", args, out)
+		}
+	}
 	var r struct {
 		Version int
 		Seconds float64

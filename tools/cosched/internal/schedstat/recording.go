@@ -194,10 +194,6 @@ func ReadPair(before, after string) (*Recording, error) {
 	return &Recording{name: before + ", " + after, before: a.after, after: b.after}, nil
 }
 
-// Whole reports whether the recording has a first snapshot. If it has not, it covers the
-// time since boot.
-func (r *Recording) Whole() bool { return r.before != nil }
-
 func problem(status int, err error, format string, args ...any) error {
 	return &cosched.Problem{Status: status, Text: fmt.Sprintf(format, args...), Err: err}
 }

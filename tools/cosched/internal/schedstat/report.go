@@ -14,9 +14,11 @@ import (
 type Report struct {
 	Version int `json:"version"`
 	Recorded
-	Notes []string `json:"notes,omitempty"`
-	CPUs  []Run    `json:"cpus"`
-	All   Run      `json:"all"`
+	// SinceBoot says that there is no first snapshot.
+	SinceBoot bool     `json:"since_boot,omitempty"`
+	Notes     []string `json:"notes,omitempty"`
+	CPUs      []Run    `json:"cpus"`
+	All       Run      `json:"all"`
 	// Levels are levels of domains that correspond to each other, from the smallest.
 	Levels []*Level `json:"levels"`
 }
@@ -144,7 +146,7 @@ func (rec *Recording) Report() (*Report, error) {
 	if err != nil {
 		return nil, problem(cosched.ExitData, err, "%s: %v", rec.name, err)
 	}
-	r := &Report{Version: rec.after.Version, Recorded: rec.Recorded, Notes: d.notes, Levels: []*Level{}}
+	r := &Report{Version: rec.after.Version, Recorded: rec.Recorded, SinceBoot: rec.before == nil, Notes: d.notes, Levels: []*Level{}}
 	for _, c := range d.cpus {
 		n := c.counters
 		run := Run{
