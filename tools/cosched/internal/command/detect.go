@@ -205,6 +205,8 @@ func (d *detection) observe(h cosched.Host, cmd *cobra.Command, args []string, c
 		select {
 		case <-ended:
 		default:
+			// From here on, a signal ends this process as any other.
+			stop()
 			note(fmt.Sprintf("observing has ended; waiting for %s (PID %d)", args[0], command.Process.Pid))
 			<-ended
 		}

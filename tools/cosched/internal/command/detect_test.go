@@ -1,6 +1,7 @@
 package command
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -404,6 +405,36 @@ func TestDetectNobody(t *testing.T) {
 	status, out, stderr := runCosched(t, "detect", "--pid", strconv.Itoa(sleep.Process.Pid), "--for", "60s")
 	if status != 0 || !strings.Contains(out, "No groups") {
 		t.Errorf("ended: %d, %q, %q", status, out, stderr)
+	}
+}
+
+// When observing has ended, a command that ignores signals does not keep others from ending cosched.
+func TestDetectWaiting(t *testing.T) {
+	needBPF(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary(t), "detect", "--for", "1s", "--", "sh", "-c", "trap '' TERM; exec sleep 60")
+	errs, err := cmd.StderrPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(errs)
+	pid := 0
+	for pid == 0 && lines.Scan() {
+		_, _ = fmt.Sscanf(lines.Text(), "cosched detect: note: observing has ended; waiting for sh (PID %d)", &pid)
+	}
+	if pid == 0 {
+		t.Fatal("no note")
+	}
+	defer func() { _ = syscall.Kill(pid, syscall.SIGKILL) }()
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Error(err)
+	}
+	if _ = cmd.Wait(); ctx.Err() != nil {
+		t.Error("it still waits")
 	}
 }
 
