@@ -166,9 +166,9 @@ func (d *detection) observe(h cosched.Host, cmd *cobra.Command, args []string, c
 		if d.asJSON {
 			command.Stdout = cmd.ErrOrStderr()
 		}
-		detect.Leisurely(func() { err = command.Start() })
+		detect.Leisurely(func() { command, err = start(command) })
 		if err != nil {
-			return cannotExecute(path, err)
+			return err
 		}
 		go func() {
 			ended <- command.Wait()

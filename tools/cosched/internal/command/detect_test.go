@@ -408,6 +408,18 @@ func TestDetectNobody(t *testing.T) {
 	}
 }
 
+// A script without #! is run by sh, as with run and schedstat record.
+func TestDetectScript(t *testing.T) {
+	needBPF(t)
+	script := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(script, []byte("echo $1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if status, out, errs := runCosched(t, "detect", "--", script, "hello"); status != 0 || !strings.HasPrefix(out, "hello\nNo groups") {
+		t.Errorf("%d, %s%s", status, out, errs)
+	}
+}
+
 // When observing has ended, a command that ignores signals does not keep others from ending cosched.
 func TestDetectWaiting(t *testing.T) {
 	needBPF(t)

@@ -128,16 +128,25 @@ The exit status is the command's; 127 if it is not found, 126 if it cannot be ex
 	return cmd
 }
 
-// await runs a command to its end and gives its exit status as a shell does: 128 plus the number
-// of the signal for a command that a signal ended.
-func await(child *exec.Cmd, signals <-chan os.Signal) (int, error) {
+// start starts a command, or sh if the command is a script without #!, see execute.
+func start(child *exec.Cmd) (*exec.Cmd, error) {
 	err := child.Start()
-	if errors.Is(err, syscall.ENOEXEC) { // a script without #!, see execute
+	if errors.Is(err, syscall.ENOEXEC) {
 		child = &exec.Cmd{Path: "/bin/sh", Args: append([]string{"sh", child.Path}, child.Args[1:]...), Stdin: child.Stdin, Stdout: child.Stdout, Stderr: child.Stderr}
 		err = child.Start()
 	}
 	if err != nil {
-		return 0, cannotExecute(child.Path, err)
+		return nil, cannotExecute(child.Path, err)
+	}
+	return child, nil
+}
+
+// await runs a command to its end and gives its exit status as a shell does: 128 plus the number
+// of the signal for a command that a signal ended.
+func await(child *exec.Cmd, signals <-chan os.Signal) (int, error) {
+	child, err := start(child)
+	if err != nil {
+		return 0, err
 	}
 	ended := make(chan struct{})
 	go func() {
