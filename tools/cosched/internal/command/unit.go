@@ -109,6 +109,15 @@ func (u units) load(name string) (coschedd.Unit, error) {
 	return unit, nil
 }
 
+// toChange is load for a unit that is to be given settings.
+func (u units) toChange(name string) (coschedd.Unit, error) {
+	unit, err := u.load(name)
+	if err == nil && unit.ID == "-.slice" {
+		err = usage("%s is the root of the tree of cgroups, which can have no home or weights: name a slice below it, such as system.slice", unit.ID)
+	}
+	return unit, err
+}
+
 // file is the path of the drop-in that the verbs write.
 func (u units) file(name string, runtime bool) string {
 	dir, base := u.host.Etc, dropIn
@@ -253,7 +262,7 @@ An empty value resets what the unit file and earlier drop-ins set.`,
 					which.Home = which.Home || key == coschedd.KeyHome
 					which.Weights = which.Weights || key == coschedd.KeyWeights
 				}
-				unit, err := u.load(name)
+				unit, err := u.toChange(name)
 				if err != nil {
 					return err
 				}
@@ -304,7 +313,7 @@ file that is left blank is removed.`,
 				return err
 			}
 			return withUnits(h, cmd, func(u units) error {
-				unit, err := u.load(name)
+				unit, err := u.toChange(name)
 				if err != nil {
 					return err
 				}

@@ -154,6 +154,7 @@ func firstLine(s string) string { l, _, _ := strings.Cut(s, "\n"); return l }
 
 func TestUnitRefuses(t *testing.T) {
 	h, sd := unitHost(t)
+	sd.Set("-.slice", systemdtest.Unit{State: "loaded", Cgroup: "/"})
 	broken := filepath.Join(h.Run, "systemd/system/web.service.d/50-cosched.runtime.conf")
 	coschedtest.Append(t, broken, "[X-Cosched\n")
 	for _, tc := range []struct {
@@ -174,6 +175,8 @@ func TestUnitRefuses(t *testing.T) {
 		{"set ../web.service CPUsPreferred=1", cosched.ExitUsage, "is not the name of a unit that has a cgroup"},
 		{"set basic.target CPUsPreferred=1", cosched.ExitUsage, "is not the name of a unit that has a cgroup"},
 		{"set none.service CPUsPreferred=1", cosched.ExitNoInput, "systemd knows no such unit"},
+		{"set -- -.slice CPUsPreferred=1", cosched.ExitUsage, "-.slice is the root"},
+		{"edit -- -.slice", cosched.ExitUsage, "-.slice is the root"},
 		{"edit masked.service", cosched.ExitUnavailable, "masked.service is masked"},
 		{"set web CPUsPreferred=1 --runtime", cosched.ExitData, broken + `: line 1: "[X-Cosched" is not a section header`},
 	} {
