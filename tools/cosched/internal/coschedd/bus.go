@@ -169,11 +169,15 @@ func (s *Systemd) Path(ctx context.Context) ([]string, error) {
 const reconnectEvery = time.Second
 
 // Follow sends systemd's events, until the context ends. The first event, and the first after a
-// lost connection, has Reloaded set: everything may have changed.
+// lost connection, has Reloaded set: everything may have changed. It calls lost when the connection
+// is lost, and not again until there was one meanwhile.
 func (s *Systemd) Follow(ctx context.Context, events chan<- Event, lost func(error)) {
+	said := false
 	for ctx.Err() == nil {
-		if err := s.follow(ctx, events); err != nil && ctx.Err() == nil {
+		connected, err := s.follow(ctx, events)
+		if err != nil && ctx.Err() == nil && (connected || !said) {
 			lost(err)
+			said = true
 		}
 		select {
 		case <-ctx.Done():
@@ -189,7 +193,8 @@ func (s *Systemd) Follow(ctx context.Context, events chan<- Event, lost func(err
 	}
 }
 
-func (s *Systemd) follow(ctx context.Context, events chan<- Event) error {
+// follow reports whether there was a connection, and how it ended.
+func (s *Systemd) follow(ctx context.Context, events chan<- Event) (connected bool, err error) {
 	conn := s.current()
 	// godbus keeps the signals for which there is no room in the channel.
 	signals := make(chan *dbus.Signal, 1000)
@@ -201,7 +206,7 @@ func (s *Systemd) follow(ctx context.Context, events chan<- Event) error {
 		{dbus.WithMatchSender(busItself), dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, busName)},
 	} {
 		if err := conn.AddMatchSignalContext(ctx, match...); err != nil {
-			return err
+			return false, err
 		}
 	}
 	owner := ""
@@ -209,31 +214,32 @@ func (s *Systemd) follow(ctx context.Context, events chan<- Event) error {
 		if owner == "" {
 			// Without subscribers systemd sends no signals.
 			if err := conn.Object(busName, managerPath).CallWithContext(ctx, managerIface+".Subscribe", dbus.FlagNoAutoStart).Err; err != nil && !subscribed(err) {
-				return err
+				return connected, err
 			}
 			if err := conn.BusObject().CallWithContext(ctx, busItself+".GetNameOwner", 0, busName).Store(&owner); err != nil {
-				return err
+				return connected, err
 			}
 			path, err := s.Path(ctx)
 			if err != nil {
-				return err
+				return connected, err
 			}
 			if !send(ctx, events, Event{Reloaded: true, Path: path}) {
-				return nil
+				return connected, nil
 			}
+			connected = true
 		}
 		select {
 		case <-ctx.Done():
-			return nil
+			return connected, nil
 		case signal, ok := <-signals:
 			if !ok {
-				return errors.New("the connection to the bus was closed")
+				return connected, errors.New("the connection to the bus was closed")
 			}
 			event, restarted := decode(signal, owner)
 			if restarted {
 				owner = ""
 			} else if (event.Unit != "" || event.Reloaded) && !send(ctx, events, event) {
-				return nil
+				return connected, nil
 			}
 		}
 	}

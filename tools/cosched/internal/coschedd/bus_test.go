@@ -199,3 +199,34 @@ func TestBusComesAndGoes(t *testing.T) {
 	}
 	bus.Close()
 }
+
+// While there is no bus, that is said once.
+func TestNoBus(t *testing.T) {
+	dials := make(chan int, 10)
+	address := systemdtest.Bus(t)
+	systemdtest.New(t, address)
+	bus, err := Connect(func() (*dbus.Conn, error) {
+		if dials <- 1; len(dials) > 1 {
+			return nil, errors.New("no bus")
+		}
+		return dbus.Connect(address)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	events, lost, done := make(chan Event), make(chan error, 10), make(chan struct{})
+	go func() {
+		defer close(done)
+		bus.Follow(ctx, events, func(err error) { lost <- err })
+	}()
+	next(t, events)
+	bus.Close()
+	for len(dials) < 4 {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	if <-done; len(lost) != 1 {
+		t.Errorf("said %d times: %v", len(lost), <-lost)
+	}
+}
