@@ -222,8 +222,13 @@ func (p *Plugin) RunPodSandbox(_ context.Context, s *api.PodSandbox) error {
 }
 
 // CreateContainer is called before the container's cgroup exists.
-func (p *Plugin) CreateContainer(_ context.Context, s *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
-	return nil, nil, p.container(s, c)
+func (p *Plugin) CreateContainer(ctx context.Context, s *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	err := p.container(s, c)
+	if err != nil {
+		// It will not be made, and the kubelet tries again with another one.
+		_ = p.RemoveContainer(ctx, s, c)
+	}
+	return nil, nil, err
 }
 
 // StartContainer is called when the cgroup exists, but the program is not started yet.

@@ -116,6 +116,32 @@ func TestWeightsFirst(t *testing.T) {
 	}
 }
 
+// A container that may not be made requests nothing: the kubelet makes another one, again and again.
+func TestCreateRefused(t *testing.T) {
+	r := newRig(t)
+	policy, err := ParsePolicy(r.Host, "", []byte("onError: fail\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := New(r.Host, r, policy, r.log)
+	s := r.sandbox("x", m{"cosched.io/cluster": "one"})
+	if err := p.RunPodSandbox(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	s.Annotations["weights.cosched.io/container.main"] = "none" // as if the plugin had been started since
+	for i := range 9 {
+		c := &api.Container{Id: fmt.Sprint("main-", i), PodSandboxId: s.Id, Name: "main", Linux: &api.LinuxContainer{
+			CgroupsPath: filepath.Base(s.Linux.CgroupParent) + ":cri-containerd:main", Resources: &api.LinuxResources{Cpu: &api.LinuxCPU{Shares: api.UInt64(1024)}},
+		}}
+		if _, _, err := p.CreateContainer(t.Context(), s, c); err == nil {
+			t.Error("it may be made")
+		}
+	}
+	if d := p.pods[s.Id]; len(d.containers) != 0 || r.Count("cluster shop/one: ") != 1 {
+		t.Errorf("%d containers, %q", len(d.containers), r.Lines())
+	}
+}
+
 // A client other than the kubelet may not make a cgroup for each pod.
 func TestNoPodCgroup(t *testing.T) {
 	r := newRig(t)
