@@ -2506,7 +2506,7 @@ static void rule3_overrun_bursts(const char *top)
 		cs_skip("more CPUs than those whom one wakes at once overrun");
 	ru_prefer(top, &ru_topo()->llc[0]);
 	talk_for(150000, 250000);
-	for (tries = 0; tries < 8 && known < 10; tries++) {
+	for (tries = 0; tries < 32 && known < 10; tries++) {
 		uint64_t until = 0;
 
 		n = wake_at_once(top, 4, 50, &trace);
