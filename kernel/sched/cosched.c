@@ -1411,6 +1411,12 @@ static unsigned int cosched_looks_unused(struct cosched_cluster *cl)
 	return COSCHED_LOOKS_UNUSED * max((weights & 0xffff) / (weights >> 16), 1U);
 }
 
+/* Do interrupts or other classes take a fifth or more of @cpu? */
+static bool cosched_cpu_reduced(int cpu)
+{
+	return fits_capacity(cpu_rq(cpu)->cpu_capacity, arch_scale_cpu_capacity(cpu));
+}
+
 /*
  * Is @cpu, which is idle now, durably idle for @p, which may move there? It is if @p would fit
  * beside what ran there before, with the kernel's usual margin. But utilisation decays slowly, and
@@ -1419,13 +1425,15 @@ static unsigned int cosched_looks_unused(struct cosched_cluster *cl)
  * hardly run since @p looked at it at least one look interval ago: its utilisation did not grow,
  * compared with pure decay, by more than a quarter of what a busy CPU's would have. A CPU that
  * idles for a moment here and there passes none of these tests.
+ * A CPU of which interrupts or other classes take a part is not durably idle: utilisation does not
+ * show what they do.
  */
 static bool cosched_durably_idle(struct task_struct *p, int cpu, unsigned long *util)
 {
 	struct rq *rq = cpu_rq(cpu);
 	unsigned long periods, quiet;
 
-	if (!cosched_cpu_quiet(cpu, util))
+	if (!cosched_cpu_quiet(cpu, util) || cosched_cpu_reduced(cpu))
 		return false;
 	if (fits_capacity(*util + READ_ONCE(p->se.avg.util_avg), rq->cpu_capacity))
 		return true;
@@ -2699,12 +2707,6 @@ static bool cosched_idle_takes(struct task_struct *p, struct cosched_cluster *cl
 		return false;
 	return !cosched_reviewed(cl) || READ_ONCE(cl->dear) <= COSCHED_DEAR_MUCH ||
 	       cosched_idle_for(dst, COSCHED_LOOKS_UNUSED);
-}
-
-/* Do interrupts or other classes take a fifth or more of @cpu? */
-static bool cosched_cpu_reduced(int cpu)
-{
-	return fits_capacity(cpu_rq(cpu)->cpu_capacity, arch_scale_cpu_capacity(cpu));
 }
 
 int __cosched_can_migrate(struct task_struct *p, int src, int dst,

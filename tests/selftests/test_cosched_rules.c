@@ -1417,6 +1417,41 @@ static void rule5_sleepers(const char *top)
 }
 
 /*
+ * A task that runs alone at home is not pushed out, unless something else takes its CPU: here a
+ * realtime task, elsewhere interrupts.
+ */
+static void rule5_reduced(const char *top)
+{
+	const struct ru_topo *topo = ru_topo();
+	cpu_set_t home = topo->llc[0], first = ru_first(&home, 1), rest = outside_of(&home);
+	struct ru_gang *g, *hog;
+	struct ru_mark mark;
+	double out;
+
+	ru_prefer(top, &home);
+	g = ru_gang(&(struct ru_gang_opts){
+		.n = CPU_COUNT(&home), .cg = top, .start = home, .one_each = true });
+	cs_sleep_ms(SETTLE_MS);
+	ru_allow(g, &topo->online);
+	cs_sleep_ms(200);
+	ru_mark(g, &mark);
+	cs_sleep_ms(500);
+	out = ru_share(g, &mark, &rest);
+	cs_diag("%.1f%% outside while they have home for themselves", out);
+	REQUIRE(out < 1, "tasks that run alone are pushed out");
+	hog = ru_gang(&(struct ru_gang_opts){
+		.n = 1, .start = first, .one_each = true, .policy = SCHED_FIFO,
+		.busy_us = 500, .sleep_us = 500 });
+	cs_sleep_ms(1000);
+	ru_mark(g, &mark);
+	cs_sleep_ms(500);
+	out = percent(ru_ran(g, &mark, &rest), ru_now() - mark.at);
+	cs_diag("%.1f%% of a CPU outside while something else takes half of one at home", out);
+	REQUIRE(out >= 50, "a task stays on a CPU that is half taken, while others idle");
+	ru_end(hog);
+}
+
+/*
  * How often balancing has failed says nothing about a task that the weights keep at home: a CPU
  * that is idle for moments does not take it, even if a home CPU is idle in the same moment.
  */
@@ -3265,6 +3300,7 @@ int main(int argc, char **argv)
 		TEST(rule5_into_home),
 		TEST(rule5_dear),
 		TEST(rule5_sleepers),
+		TEST(rule5_reduced),
 		TEST(rule5_failures),
 		TEST(rule5_no_pull_to_busy),
 		TEST(rule6_stray_returns),
