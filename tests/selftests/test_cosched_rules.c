@@ -3019,36 +3019,33 @@ static void rule8_isolated_cpus(const char *top)
 	REQUIRE(ru_ran(spinners, &mark, &isolated) == 0, "spinners were sent to an isolated CPU");
 }
 
-/* An isolated CPU does not serve the home that it is in: that home is full without it. */
+/*
+ * An isolated CPU does not serve the home that it is in.  With 4 tasks on each other CPU of home and
+ * 2 on each outside, outside is cheaper by default; home, where half of the CPUs are isolated, would
+ * be if these counted.
+ */
 static void rule8_isolated_in_home(const char *top)
 {
 	const struct ru_topo *topo = ru_topo();
 	cpu_set_t isolated = ru_isolated(), home, usable, rest;
-	struct ru_mark mark;
 	struct ru_gang *g;
-	double out;
+	struct seen s;
 
 	home = topo->llc[topo->llc_of[ru_nth(&isolated, 0)]];
 	usable = ru_minus(&home, &isolated);
+	REQUIRE(2 * CPU_COUNT(&usable) == CPU_COUNT(&home), "needs a home of which half is isolated");
 	rest = outside_of(&home);
 	rest = ru_minus(&rest, &isolated);
 	ru_prefer(top, &home);
-	ru_gang(&(struct ru_gang_opts){
-		.n = CPU_COUNT(&usable), .cg = top, .start = usable, .one_each = true });
-	/* Outside is just cheaper than home. */
-	ru_gang(&(struct ru_gang_opts){
-		.n = CPU_COUNT(&rest), .start = rest, .one_each = true,
-		.busy_us = 2000, .sleep_us = 2000 });
+	block(&usable, 4);
+	block(&rest, 2);
+	g = wakers(top, 1, &usable);
 	cs_sleep_ms(SETTLE_MS);
-	g = ru_gang(&(struct ru_gang_opts){
-		.n = 1, .cg = top, .start = usable, .busy_us = 1500, .sleep_us = 1500 });
 	ru_allow(g, &topo->online);
 	cs_sleep_ms(50);
-	ru_mark(g, &mark);
-	cs_sleep_ms(300);
-	out = ru_share(g, &mark, &rest);
-	cs_diag("%.1f%% outside of a full home", out);
-	REQUIRE(out >= 50, "CPUs that are isolated count as home's");
+	s = watch(g, 500);
+	show(&s);
+	REQUIRE(placed_to(&s, "overflow", &rest) >= 90, "CPUs that are isolated count as home's");
 }
 
 /* A task is not swapped to an isolated CPU to make room for a stray either. */
