@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
 )
 
@@ -115,6 +116,33 @@ func (s Stat) Since(before Stat) Stat {
 		}
 	}
 	return s.Sub(before)
+}
+
+// Reading is what the counters of a cgroup showed.
+type Reading struct {
+	Stat Stat
+	// Own is false for a cgroup that asks for nothing, below one that does: it shows the
+	// counters of the cluster that it belongs to.
+	Own bool
+}
+
+// Earlier returns the counters that those of the cgroup at path are to be compared with, which are
+// its own or not (see Reading). find looks up earlier readings by path. If a cgroup without counters
+// of its own was made since, or has stopped to ask for a home, its counters are compared with the
+// earlier ones of the cgroup above, as they contain all that the cluster above has ever done. ok is
+// false if these are not known. A cgroup that was made since, with counters of its own, began at
+// zero.
+func Earlier(path string, own bool, find func(path string) (r Reading, ok bool)) (s Stat, ok bool) {
+	old, ok := find(path)
+	if own || ok && !old.Own {
+		return old.Stat, true
+	}
+	for dir := filepath.Dir(path); dir != path; path, dir = dir, filepath.Dir(dir) {
+		if above, ok := find(dir); ok {
+			return above.Stat, true
+		}
+	}
+	return Stat{}, false
 }
 
 // Add gives the sum of two readings.

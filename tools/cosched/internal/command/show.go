@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -266,28 +265,25 @@ func samples(h cosched.Host, args []string) ([]*shown, error) {
 
 // since fills in what was counted since earlier samples.
 func since(now, before []*shown, seconds float64) {
-	was := map[string]*shown{}
+	was := map[string]cosched.Reading{}
 	for _, s := range before {
-		was[s.Path] = s
+		was[s.Path] = s.reading()
 	}
 	for _, s := range now {
-		old := was[s.Path]
-		if s.Asked == "" && s.Home != "" && (old == nil || old.Asked != "") {
-			// It shows the counters of the cluster above, and did not do so before.
-			dir := filepath.Dir(s.Path)
-			for was[dir] == nil && dir != filepath.Dir(dir) {
-				dir = filepath.Dir(dir)
-			}
-			if old = was[dir]; old == nil {
-				old = s
-			}
+		old, ok := cosched.Earlier(s.Path, s.reading().Own, func(path string) (cosched.Reading, bool) {
+			r, ok := was[path]
+			return r, ok
+		})
+		if !ok {
+			old = s.Stat
 		}
-		d := s.Stat // of a cluster that was made meanwhile, all counters
-		if old != nil {
-			d = s.Stat.Since(old.Stat)
-		}
+		d := s.Stat.Since(old)
 		s.Since, s.Seconds = &d, seconds
 	}
+}
+
+func (s *shown) reading() cosched.Reading {
+	return cosched.Reading{Stat: s.Stat, Own: s.Asked != "" || s.Home == ""}
 }
 
 func statTable(w io.Writer, list []*shown) {

@@ -3,7 +3,6 @@ package sample
 import (
 	"cmp"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -125,26 +124,32 @@ func Between(was, now *Sample) *Interval {
 }
 
 // before returns the counters that those of a cluster are to be compared with; old is the
-// cluster in the earlier sample s, or nil if it was not there. A cgroup that asks for nothing
-// shows the counters of the cluster that it belongs to. If it was made since, or has stopped to
-// ask for a home, these are compared with the earlier ones of the cgroup above, as they contain
-// all that the cluster above has ever done.
+// cluster in the earlier sample s, or nil if it was not there.
 func (s *Sample) before(c, old *Cluster) cosched.Stat {
-	if own := c.Asked != "" || len(c.Home) == 0; old == nil && own {
-		return cosched.Stat{}
-	} else if old != nil && (own || old.Asked == "") {
-		return old.Stat
-	}
-	for dir := filepath.Dir(c.Path); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
-		i, ok := slices.BinarySearchFunc(s.Clusters, dir, func(c Cluster, path string) int { return comparePaths(c.Path, path) })
-		if ok {
-			return s.Clusters[i].Stat
+	stat, ok := cosched.Earlier(c.Path, c.reading().Own, func(path string) (cosched.Reading, bool) {
+		if path == c.Path {
+			if old == nil {
+				return cosched.Reading{}, false
+			}
+			return old.reading(), true
 		}
-	}
-	if old != nil {
+		i, ok := slices.BinarySearchFunc(s.Clusters, path, func(c Cluster, path string) int { return comparePaths(c.Path, path) })
+		if !ok {
+			return cosched.Reading{}, false
+		}
+		return s.Clusters[i].reading(), true
+	})
+	switch {
+	case ok:
+		return stat
+	case old != nil:
 		return c.Stat // what is above it is not in the samples
 	}
 	return s.Total.Stat
+}
+
+func (c *Cluster) reading() cosched.Reading {
+	return cosched.Reading{Stat: c.Stat, Own: c.Asked != "" || len(c.Home) == 0}
 }
 
 // comparePaths orders paths as a walk of the tree does: what is below a cgroup follows the
