@@ -3020,9 +3020,9 @@ static void rule8_isolated_cpus(const char *top)
 }
 
 /*
- * An isolated CPU does not serve the home that it is in.  With 4 tasks on each other CPU of home and
- * 2 on each outside, outside is cheaper by default; home, where half of the CPUs are isolated, would
- * be if these counted.
+ * An isolated CPU does not serve the home that it is in. With 4 tasks on each other CPU of home
+ * and 2 on each outside, outside is cheaper by default; home, half of which is isolated, would be
+ * if these CPUs counted.
  */
 static void rule8_isolated_in_home(const char *top)
 {
