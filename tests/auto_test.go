@@ -14,6 +14,7 @@ import (
 // Automatic homes are where they should be, and stay there. selftests/test_cosched_auto.c
 // says what is checked.
 func TestAuto(t *testing.T) {
+	t.Parallel()
 	const (
 		isolated = "isolated" // tested in a guest of its own, below
 		full     = "core_cookies_full"
@@ -43,6 +44,7 @@ func TestAuto(t *testing.T) {
 // more tasks, and a smaller one when these end; another one when others come; and one without a CPU
 // that goes offline, which is no choice and has no costs.
 func TestAutoTraced(t *testing.T) {
+	t.Parallel()
 	out := workload(t, vm.Config{Topology: topology(t, "demo"), Virtual: &vm.VirtualTime{Seed: 1, Pause: 10 * time.Microsecond}}, "spin", `
 		cd /sys/kernel/tracing
 		echo 1 >events/cosched/cosched_home_auto/enable
@@ -91,6 +93,7 @@ func TestAutoTraced(t *testing.T) {
 // 10 s each. A failure names the pattern; Documentation/testing.rst says how to run one
 // pattern alone, and selftests/test_cosched_steady.c says what is checked.
 func TestAutoSteady(t *testing.T) {
+	t.Parallel()
 	if !long() {
 		t.Skip("20 minutes of the guests' time: run by make test-long")
 	}
@@ -120,6 +123,7 @@ func TestAutoSteady(t *testing.T) {
 // Automatic homes follow memory, as far as NUMA balancing knows where it is, and NUMA
 // balancing moves no task out of its home.
 func TestNUMA(t *testing.T) {
+	t.Parallel()
 	forSeeds(t, "cfs-talk", func(t *testing.T, seed uint64) {
 		placement(t, "numa", seed, vm.Config{Topology: topology(t, "cfs-talk")})
 	})
@@ -128,6 +132,7 @@ func TestNUMA(t *testing.T) {
 // In a kernel without NUMA balancing, homes are chosen without it, also on several nodes: by load and
 // by where files are.
 func TestWithoutNUMABalancing(t *testing.T) {
+	t.Parallel()
 	if !long() {
 		t.Skip("boots a kernel of its own: run by make test-long")
 	}
@@ -153,6 +158,7 @@ func TestWithoutNUMABalancing(t *testing.T) {
 // instructions every 100 ms. Pressure stall information is off, as it has kworkers of its own
 // for each cgroup.
 func TestAutoCost(t *testing.T) {
+	t.Parallel()
 	placement(t, "auto_cost", 1, vm.Config{
 		Topology: vm.Topology{Sockets: 1, Dies: 64, Cores: 1, Threads: 1},
 		Cmdline:  []string{"psi=0"},
@@ -163,6 +169,7 @@ func TestAutoCost(t *testing.T) {
 
 // The same on four nodes, where the kernel knows the memory of each cluster.
 func TestAutoCostOnNodes(t *testing.T) {
+	t.Parallel()
 	if !long() {
 		t.Skip("takes ten minutes: run by make test-long")
 	}

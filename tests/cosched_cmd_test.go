@@ -111,6 +111,7 @@ func emptied(cgroup string) string {
 
 // All verbs, as root, with processes and threads; and their errors.
 func TestCommand(t *testing.T) {
+	t.Parallel()
 	play(t, vm.Config{Topology: topology(t, "smt8")}, []step{
 		// Nothing is enabled, and reading does not change that.
 		{sh: "cosched ls", out: "NAME +HOME[^\n]*"},
@@ -203,6 +204,7 @@ func TestCommand(t *testing.T) {
 // From its start to the prompt, each verb takes less than 50 ms of CPU time, if an instruction
 // takes a nanosecond. There are few clusters, and verbs that watch do so for a tenth of a second.
 func TestCommandStart(t *testing.T) {
+	t.Parallel()
 	const limit = 50000
 	verbs := []string{"help", "completion bash", "topology", "ls", "create x --home 0-3", "set x --weights 4:1000", "move x $(cat /tmp/spin)", "run --cluster x true",
 		"tree", "stat", "stat x --watch --count 1 --interval 100ms", "top --plain --count 1 --interval 100ms", "dump", "dump --openmetrics",
@@ -219,6 +221,7 @@ func TestCommandStart(t *testing.T) {
 
 // The verbs in a part of the tree that is delegated to a user.
 func TestCommandDelegated(t *testing.T) {
+	t.Parallel()
 	const handOver = "chown 1000 web web/cgroup.procs web/cgroup.threads web/cgroup.subtree_control web/shell web/shell/cgroup.procs"
 	play(t, vm.Config{Topology: topology(t, "smt8")}, []step{
 		{sh: "mkdir web web/shell other; " + handOver},
@@ -252,6 +255,7 @@ func TestCommandDelegated(t *testing.T) {
 // The counters of the scheduler: while a command runs, while a CPU goes offline, and a
 // comparison.
 func TestCommandSchedstat(t *testing.T) {
+	t.Parallel()
 	const (
 		// The line for all CPUs in the table, with figures of the right order of magnitude:
 		// 12 threads that want half a CPU each run for 1 s on 8 CPUs.
@@ -276,6 +280,7 @@ func TestCommandSchedstat(t *testing.T) {
 
 // Kernels whose controller is in all cgroups, is switched off, or does not exist.
 func TestCommandKernels(t *testing.T) {
+	t.Parallel()
 	paper := topology(t, "paper")
 	t.Run("implicit", func(t *testing.T) {
 		play(t, vm.Config{Topology: paper, Cmdline: []string{"cgroup.cosched=implicit"}}, []step{

@@ -9,6 +9,7 @@ import (
 // tests of the files and the churn without a report. It is several times slower,
 // so tests that compare figures with time run only on the kernel without the checks.
 func TestDebugKernel(t *testing.T) {
+	t.Parallel()
 	const limit = 20 * time.Minute
 	var list []selftest
 	for _, s := range []selftest{

@@ -100,6 +100,7 @@ var hotplugSkips = []string{"absent_cpu_named", "suspended"}
 
 // The files hold, refuse, inherit and count what the documentation says.
 func TestFiles(t *testing.T) {
+	t.Parallel()
 	runSelftests(t, []selftest{
 		{program: "files"},
 		{program: "tree"},
@@ -117,11 +118,13 @@ func TestFiles(t *testing.T) {
 
 // A preference may name a CPU that the machine could have but does not have.
 func TestAbsentCPU(t *testing.T) {
+	t.Parallel()
 	selftest{program: "hotplug", preset: "demo", online: 4, args: []string{"-t", "absent_cpu_named"}}.run(t)
 }
 
 // With cgroup.cosched=implicit, the files are in every cgroup and do the same.
 func TestImplicit(t *testing.T) {
+	t.Parallel()
 	implicit := []string{"cgroup.cosched=implicit"}
 	runSelftests(t, []selftest{
 		{program: "modes", args: []string{"-t", "implicit_"}, cmdline: implicit},
@@ -137,11 +140,13 @@ func TestImplicit(t *testing.T) {
 
 // cgroup_disable= works as for any controller.
 func TestDisabledAtBoot(t *testing.T) {
+	t.Parallel()
 	selftest{program: "modes", args: []string{"-t", "absent_"}, cmdline: []string{"cgroup_disable=cosched"}}.run(t)
 }
 
 // A mode that does not exist is reported and leaves the default in force.
 func TestUnknownMode(t *testing.T) {
+	t.Parallel()
 	const word = "telepathic"
 	console := selftest{program: "modes", args: []string{"-t", "ordinary_"}, cmdline: []string{"cgroup.cosched=" + word, "loglevel=7"}}.run(t)
 	reported := false
@@ -166,5 +171,6 @@ func churnSeconds() string {
 // A thousand clusters are created and removed while their tasks are active, and leave nothing
 // behind.
 func TestChurn(t *testing.T) {
+	t.Parallel()
 	runSelftests(t, []selftest{{program: "churn", args: []string{"--seconds", churnSeconds()}, shift: 3, timeout: 20 * time.Minute}})
 }

@@ -194,6 +194,7 @@ func (o outcomes) runKernelTest(t *testing.T, image, name, program, preset strin
 // program with other results is run again, and a result is worse only if no run gave what
 // the unmodified kernel gave.
 func TestKernelSelftests(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes minutes")
 	}

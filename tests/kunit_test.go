@@ -10,6 +10,7 @@ import (
 
 // The KUnit suites, run by the kernel while it boots, pass.
 func TestKUnit(t *testing.T) {
+	t.Parallel()
 	c := vm.Config{
 		Topology: topology(t, "demo"), // some of them need eight CPUs
 		Cmdline:  []string{"kunit.enable=1", "kunit.filter_glob=cosched*"},

@@ -33,6 +33,7 @@ func workload(t *testing.T, c vm.Config, program, script string) string {
 // does not show that CPUs work at the same time: if they took turns, each would believe that it ran
 // all the time, and do less.
 func TestVirtualCPUsWorkAtTheSameTime(t *testing.T) {
+	t.Parallel()
 	var alone float64 // units of work of one spinner
 	for _, c := range []struct {
 		n     int
@@ -68,6 +69,7 @@ func TestVirtualCPUsWorkAtTheSameTime(t *testing.T) {
 // A worker that is still at work when its messenger's next turn comes is not woken: its work does
 // not count as latency.
 func TestLatencyIsNoWork(t *testing.T) {
+	t.Parallel()
 	out := workload(t, vm.Config{Topology: topology(t, "uma8"), Virtual: &vm.VirtualTime{Seed: 1}},
 		"wakelat", "wakelat --messengers 1 --workers 1 --local 20000 --interval 1000 --time 1000")
 	var wakeups int
@@ -85,6 +87,7 @@ func TestLatencyIsNoWork(t *testing.T) {
 // What is counted between two marks of the guest is exact: one for each instruction that begins. An
 // instruction that faults begins twice. Without the model a cycle is an instruction.
 func TestModelCountsInstructions(t *testing.T) {
+	t.Parallel()
 	const windows, pages = 500, 8
 	out, r := modelled(t, "paper-xeon", "wakebench", fmt.Sprintf("wakebench --cpus 1 --windows %d --rounds %d fault", windows, pages))
 	var cycles uint64
@@ -102,6 +105,7 @@ func TestModelCountsInstructions(t *testing.T) {
 // The seed of stir determines which pages are free after it ran. Apart from that, stir leaves only
 // a file of each task behind. It reports wrong arguments.
 func TestStir(t *testing.T) {
+	t.Parallel()
 	free := func(script string) string {
 		return workload(t, vm.Config{Topology: topology(t, "paper"), Virtual: &vm.VirtualTime{Seed: 1}}, "stir", script+`
 			[ "$(echo $(ls /tmp))" = "stir.0 stir.1 stir.2 stir.3 stir.4 stir.5 stir.6 stir.7" ]
@@ -129,6 +133,7 @@ func TestStir(t *testing.T) {
 
 // Two hours pass in which the guest does nothing, and take no time on the host.
 func TestVirtualIdleHours(t *testing.T) {
+	t.Parallel()
 	out := sh(t, "uma8", "cut -d. -f1 /proc/uptime; sleep 7200; cut -d. -f1 /proc/uptime", exact)
 	var before, after int
 	if _, err := fmt.Sscan(out, &before, &after); err != nil || after-before < 7200 || after-before > 7210 {
@@ -172,6 +177,7 @@ const tolerance = 0.25
 // The models are near what was published about their machines (Table 1 of the OLS 2009
 // paper, and core-to-core latencies), and put it in the same order.
 func TestModelsAgainstPublished(t *testing.T) {
+	t.Parallel()
 	models, err := lab.Models()
 	if err != nil {
 		t.Fatal(err)
@@ -232,6 +238,7 @@ func modelledAs(t *testing.T, m lab.Model, o lab.Options, program, script string
 // which together are nearly all, and a cluster that is alone on a machine leaves the rest of it
 // idle.
 func TestModelCountsClusters(t *testing.T) {
+	t.Parallel()
 	_, r := modelled(t, "cascade-lake", "warehouse", "warehouse --model --warehouses 2 --workers 8 --busy 0 --locks 64 --records 512 --warmup 150 --time 150")
 	if len(r.Clusters) != 2 {
 		t.Fatalf("%d clusters were counted, not 2", len(r.Clusters))
@@ -270,6 +277,7 @@ func TestModelCountsClusters(t *testing.T) {
 // The counts of all lines add up to the total, and the kernel's data have names. Lines share sets
 // of L1 by address, or by the number that scatters them: the same number gives the same layout.
 func TestModelCountsLines(t *testing.T) {
+	t.Parallel()
 	m, err := lab.Find("cascade-lake")
 	if err != nil {
 		t.Fatal(err)
@@ -332,6 +340,7 @@ func TestModelCountsLines(t *testing.T) {
 
 // String instructions move lines as loads and stores do.
 func TestModelStrings(t *testing.T) {
+	t.Parallel()
 	out, _ := modelled(t, "cascade-lake", "c2c", "c2c --consumer 4; c2c --consumer 4 --string")
 	var rate [2]float64
 	for i, line := range strings.Split(strings.TrimSpace(out), "\n") {
@@ -398,6 +407,7 @@ func TestRunsAreOne(t *testing.T) {
 // Where a policy determines where clusters run, seeds make little difference: none is further
 // than 2 % from the median of five.
 func TestSeedsAgree(t *testing.T) {
+	t.Parallel()
 	s, err := bench.FindSuite("standard")
 	if err != nil {
 		t.Fatal(err)
@@ -432,6 +442,7 @@ func TestModelIgnoresHostLoad(t *testing.T) {
 // with a preference too. With one seed of ten they are on separate chips by chance, so the
 // slowest of four seeds counts.
 func TestBench(t *testing.T) {
+	t.Parallel()
 	s, err := bench.FindSuite("quick")
 	if err != nil {
 		t.Fatal(err)
@@ -484,6 +495,7 @@ func TestBench(t *testing.T) {
 // share, and then home grows. With nine seeds, 1 % of wakeups took longer than 30 to 33 us
 // then; without that growth, 1 % took longer than 98 +- 18 us.
 func TestBursts(t *testing.T) {
+	t.Parallel()
 	s, err := bench.FindSuite("latency")
 	if err != nil {
 		t.Fatal(err)
@@ -509,6 +521,7 @@ func TestBursts(t *testing.T) {
 // idle, by the kernel's count too, and soakers in cgroups of their own with a weight share
 // all of it. With the same seed they measure the same again.
 func TestSoak(t *testing.T) {
+	t.Parallel()
 	s, err := bench.FindSuite("talk")
 	if err != nil {
 		t.Fatal(err)
@@ -563,6 +576,7 @@ func TestSoak(t *testing.T) {
 // With a preference, a cluster in a cgroup of idle class leaves no more of the machine idle
 // than without: for a task of it, a CPU that runs another task of the cluster is busy.
 func TestIdleClassSpills(t *testing.T) {
+	t.Parallel()
 	s, err := bench.FindSuite("talk")
 	if err != nil {
 		t.Fatal(err)
@@ -585,6 +599,7 @@ func TestIdleClassSpills(t *testing.T) {
 // A compiler and the sources for it get into a guest, each cluster compiles all of them, and a
 // series ends with an error if a cluster did not.
 func TestBenchCompiles(t *testing.T) {
+	t.Parallel()
 	s, err := bench.FindSuite("kernbench")
 	if err != nil {
 		t.Fatal(err)

@@ -56,6 +56,7 @@ func in(cgroup, command string) string {
 
 // The C library, and the programs that are built with it, on a real kernel.
 func TestLibrary(t *testing.T) {
+	t.Parallel()
 	const (
 		handOver = "chown 1000 web web/cgroup.procs web/cgroup.threads web/cgroup.subtree_control web/shell web/shell/cgroup.procs web/shell/cgroup.threads web/shell/cgroup.subtree_control"
 		pool     = "parse: 4 of 4 threads had a home, 0 jobs left\nstore: 4 of 4 threads had a home, 0 jobs left"
@@ -91,6 +92,7 @@ func TestLibrary(t *testing.T) {
 
 // Without the controller the library does nothing; with an implicit one, it does everything.
 func TestLibraryKernels(t *testing.T) {
+	t.Parallel()
 	smt8 := topology(t, "smt8")
 	t.Run("vanilla", func(t *testing.T) {
 		play(t, withLibrary(t, vm.Config{Topology: smt8, Kernel: kernel(t, "vanilla").Image}), []step{

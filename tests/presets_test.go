@@ -32,6 +32,7 @@ done
 // Every preset gives the LLC domains, cores and nodes that it claims, as the guest's
 // kernel sees them, not as QEMU does.
 func TestPresets(t *testing.T) {
+	t.Parallel()
 	for _, p := range vm.Presets {
 		t.Run(p.Name, func(t *testing.T) {
 			top := p.Topology

@@ -15,6 +15,7 @@ import (
 //
 // Presets have eight LLC domains at most, which a waking task all looks at: hence the sixteen.
 func TestReach(t *testing.T) {
+	t.Parallel()
 	machines := map[string]vm.Topology{"sixteen": {Sockets: 1, Dies: 16, Cores: 2, Threads: 1}}
 	for _, p := range vm.Presets {
 		machines[p.Name] = p.Topology
@@ -35,6 +36,7 @@ const idleAllowed = 0.5
 // outside are as busy as on the unmodified kernel. The program itself asserts that they are
 // busy within 100 ms.
 func TestWorkConserving(t *testing.T) {
+	t.Parallel()
 	for _, preset := range []string{"demo", "epyc", "softaffinity"} {
 		forSeeds(t, preset, func(t *testing.T, seed uint64) {
 			run := func(variant string) figures {
@@ -113,6 +115,7 @@ func wakebenchOnce(t *testing.T, variant string, seed uint64) map[string]float64
 
 // Compiled in and unused, cosched costs no instructions.
 func TestUnusedIsFree(t *testing.T) {
+	t.Parallel()
 	ours, vanilla := wakebench(t, "test"), wakebench(t, "vanilla")
 	for _, mode := range []string{"pipe", "futex", "timer", "tick"} {
 		more := ours[mode]/vanilla[mode] - 1

@@ -94,6 +94,7 @@ func forSeeds(t *testing.T, name string, f func(t *testing.T, seed uint64)) {
 // Rules 1 to 8 and 10 hold. Each rule has one or more tests in
 // selftests/test_cosched_rules.c, which says what they check.
 func TestRules(t *testing.T) {
+	t.Parallel()
 	const (
 		neighbours = "rule1_neighbours_first"         // needs a home of two LLC domains, and one outside
 		cores      = "rule1_idle_core_before_sibling" // needs SMT
@@ -130,6 +131,7 @@ func TestRules(t *testing.T) {
 // cluster that sleeps and runs briefly. Homes of two CPUs, as on paper, are too small to show
 // this.
 func TestIdleClassSoaks(t *testing.T) {
+	t.Parallel()
 	for _, preset := range []string{"demo", "smt8", "cfs-talk"} {
 		forSeeds(t, preset, func(t *testing.T, seed uint64) {
 			placement(t, "soak", seed, vm.Config{Topology: topology(t, preset)})

@@ -175,8 +175,8 @@ type event struct {
 // that boot guests at the same time would disturb each other's timing.
 func (t *tally) goTests(ctx context.Context, dir, pattern string, more ...string) error {
 	// -count=1, because cached results of go test depend on the files of the module, but not on
-	// those of the kernel.
-	args := append([]string{"test", "-json", "-p=1", "-count=1", "-timeout", goTestTimeout.String()}, more...)
+	// those of the kernel. Two guests run at a time; the third test prepares its own meanwhile.
+	args := append([]string{"test", "-json", "-p=1", "-count=1", "-parallel=3", "-timeout", goTestTimeout.String()}, more...)
 	if pattern != "" {
 		args = append(args, "-run", pattern)
 	}
