@@ -114,6 +114,9 @@ func pad(values []float64, n int) []float64 {
 // Empty reports that there is nothing to draw.
 func (c *Chart) Empty() bool { return len(c.times) == 0 }
 
+// NoCluster reports that no cluster was ever selected.
+func (c *Chart) NoCluster() bool { return len(c.clusters) == 0 }
+
 // Draw writes the chart into a file, in the format that its extension says: .png or .svg.
 func (c *Chart) Draw(title, file string) error {
 	list := make([]*series, 0, len(c.clusters))

@@ -322,6 +322,16 @@ func TestPlot(t *testing.T) {
 	if text, err := os.ReadFile(image); err != nil || !strings.Contains(string(text), ">shop/till<") || !strings.Contains(string(text), ">r<") {
 		t.Errorf("%v: %s", err, text)
 	}
+	other := filepath.Join(dir, "b.svg")
+	if status, _, errs := call(h, "plot", r, "-o", other, "--filter", "shpo"); status != cosched.ExitData || !strings.Contains(errs, `none of its clusters has "shpo" in its name`) {
+		t.Errorf("nothing selected: %d, %s", status, errs)
+	}
+	if _, err := os.Stat(other); err == nil {
+		t.Error("nothing selected, but it is drawn")
+	}
+	if status, _, errs := call(h, "plot", r, "-o", other, "--filter", "Till"); status != 0 {
+		t.Errorf("one cluster: %d, %s", status, errs)
+	}
 	if status, _, errs := call(h, "plot", r, "-o", filepath.Join(dir, "none/a.png")); status != cosched.ExitCantCreate || !strings.Contains(errs, "none/a.png: no such file") {
 		t.Errorf("%d, %s", status, errs)
 	}

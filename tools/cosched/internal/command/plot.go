@@ -36,6 +36,9 @@ of clusters by LLC domain.`,
 			if c.Empty() {
 				return &cosched.Problem{Status: cosched.ExitData, Text: args[0] + ": nothing to draw, as a plot needs at least two samples"}
 			}
+			if filter != "" && c.NoCluster() {
+				return &cosched.Problem{Status: cosched.ExitData, Text: fmt.Sprintf("%s: none of its clusters has %q in its name; cosched replay shows them", args[0], filter)}
+			}
 			if title == "" {
 				title = filepath.Base(args[0])
 			}

@@ -32,8 +32,9 @@ type move struct{ to, times int }
 
 // Change is a thread that goes from one cluster to another; 0 stands for no cluster.
 type Change struct {
-	Thread   Thread `json:"thread"`
-	From, To int
+	Thread Thread `json:"thread"`
+	From   int    `json:"from"`
+	To     int    `json:"to"`
 }
 
 // NewTracker returns a Tracker without groups.

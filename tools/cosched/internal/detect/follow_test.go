@@ -1,12 +1,21 @@
 package detect
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
 )
+
+// Scripts read this: cosched detect --follow --json prints it.
+func TestChangeJSON(t *testing.T) {
+	got, err := json.Marshal(Change{Thread: Thread{TID: 7, PID: 5, Name: "till"}, From: 1, To: 2})
+	if want := `{"thread":{"tid":7,"pid":5,"name":"till"},"from":1,"to":2}`; err != nil || string(got) != want {
+		t.Errorf("%s, want %s: %v", got, want, err)
+	}
+}
 
 func TestTracker(t *testing.T) {
 	// Each step: groups found, then what the tracker has.

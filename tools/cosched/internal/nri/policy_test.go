@@ -2,6 +2,7 @@ package nri
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -149,6 +150,22 @@ func FuzzPolicy(f *testing.F) {
 			t.Error(err)
 		}
 	})
+}
+
+// A pod with many invalid annotations is told of ten, and is given what the valid ones ask for, which
+// come last here.
+func TestManyAnnotations(t *testing.T) {
+	all := m{"weights.cosched.io/container.main": "1 2"}
+	for i := range 30 {
+		all[fmt.Sprintf("cosched.io/mistake-%d", i)] = "1"
+	}
+	a, refused := annotations(coschedtest.Host(t).ParseHome, all)
+	if len(refused) != maxSaid+1 || !strings.Contains(refused[maxSaid-1], "mistake-") || refused[maxSaid] != "more annotations were refused" {
+		t.Errorf("refused are\n%s", strings.Join(refused, "\n"))
+	}
+	if c := a.containers["main"]; c == nil || c.weights == nil || c.weights.Allowed != 2 {
+		t.Errorf("the container's annotation is lost: %+v", c)
+	}
 }
 
 // What annotations ask for is valid, and the number of messages about them is bounded.

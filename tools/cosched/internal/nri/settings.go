@@ -75,14 +75,14 @@ func annotations(parse func(string) (cosched.Home, error), all map[string]string
 		default:
 			continue
 		}
-		err := to.assign(parse, key, all[name])
-		if err == nil {
-			continue
+		// Those after the last one that is told of are still parsed: they may be valid.
+		switch err := to.assign(parse, key, all[name]); {
+		case err == nil || len(refused) > maxSaid:
+		case len(refused) == maxSaid:
+			refused = append(refused, "more annotations were refused")
+		default:
+			refused = append(refused, fmt.Sprintf("annotation %.253s: %v", name, err))
 		}
-		if len(refused) == maxSaid {
-			return a, append(refused, "more annotations were refused")
-		}
-		refused = append(refused, fmt.Sprintf("annotation %.253s: %v", name, err))
 	}
 	return a, refused
 }
