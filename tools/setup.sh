@@ -64,8 +64,10 @@ if have /bin/busybox && have dpkg-query && ! dpkg-query -W busybox-static >/dev/
 	missing+=(busybox-static)
 fi
 
-# go_minor prints the N of Go 1.N, or nothing.
-go_minor() { go env GOVERSION 2>/dev/null | sed -n 's/^go1\.\([0-9]*\).*/\1/p'; }
+# go_minor prints the N of Go 1.N, or nothing if there is no Go.
+go_minor() {
+	! have go || go env GOVERSION | sed -n 's/^go1\.\([0-9]*\).*/\1/p'
+}
 
 # fetch_go fetches a newer Go with a Go that is too old to do so by itself, such as
 # Debian 12's: toolchains are modules. The new Go goes into the cache, where the
