@@ -121,17 +121,25 @@ func TestTerminal(t *testing.T) {
 	dir := t.TempDir()
 	l := coschedtest.NewLarge(t, dir, 18, 64, 8)
 	steps := make(chan chan bool)
-	go func() { // change the figures until the test stops it
+	over, stopped := make(chan bool), make(chan bool)
+	go func() { // change the figures until the test stops it, or fails
+		defer close(stopped)
 		for {
 			select {
 			case c := <-steps:
-				<-c
+				select {
+				case <-c:
+				case <-over:
+				}
+				return
+			case <-over:
 				return
 			case <-time.After(200 * time.Millisecond):
 				l.Step(t)
 			}
 		}
 	}()
+	t.Cleanup(func() { close(over); <-stopped })
 	hold := make(chan bool)
 	stop := func() { steps <- hold }
 	m := newTmux(t, dir, nil, "top", "--interval", "300ms")
