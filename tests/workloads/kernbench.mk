@@ -14,7 +14,8 @@ LD := /usr/bin/ld
 CFLAGS := -O0 -w -std=gnu11 -D_GNU_SOURCE -Itools/include -Itools/include/uapi \
 	-Itools/arch/x86/include -Itools/lib -Itools/lib/perf/include
 SOURCES := $(addprefix tools/lib/,cmdline.c ctype.c hweight.c str_error_r.c vsprintf.c zalloc.c \
-	api/cpu.c api/debug.c bpf/str_error.c perf/core.c perf/xyarray.c subcmd/subcmd-config.c)
+	api/cpu.c api/debug.c perf/core.c perf/xyarray.c subcmd/subcmd-config.c) \
+	$(wildcard tools/lib/bpf/str_error.c) # not in 7.3
 O ?= /tmp/kernbench
 
 OBJECTS := $(SOURCES:%.c=$(O)/%.o)
