@@ -259,7 +259,7 @@ func TestCommandSchedstat(t *testing.T) {
 	const (
 		// The line for all CPUs in the table, with figures of the right order of magnitude:
 		// 12 threads that want half a CPU each run for 1 s on 8 CPUs.
-		all    = `all +\d\.\d\d +\d+\.\d\d +\d+\.\d\d +\d{4,} +\d{4,} +\d+\.\d\d +\d{4,} +\d+\.\d\d +\d+\n`
+		all = `all +\d\.\d\d +\d+\.\d\d +\d+\.\d\d +\d{4,} +\d{4,} +\d+\.\d\d +\d{4,} +\d+\.\d\d +\d+\n`
 		// Version 17 of the file, of Linux 7.3, has names of levels.
 		levels = `(domain 0|SMT): CPU 0-7 in 4 domains of 2 CPUs\n.*(domain 1|MC): CPU 0-7 in 2 domains of 4 CPUs\n.*(domain 2|NUMA): CPU 0-7 in 1 domain of 8 CPUs\n.*`
 		load   = "spin -q -n 12 -t 1000 -b 1000 -s 1000"
