@@ -211,9 +211,8 @@ func shellcheck(ctx context.Context, o kbuild.Options) error {
 const checkpatchIgnore = "FILE_PATH_CHANGES,MISSING_SIGN_OFF,CAMELCASE"
 
 // overlayIgnore adds what the script looks for in the same patch only, and so never finds
-// for a file: the documentation of a boot parameter. ALLOC_WITH_SIZEOF asks for kzalloc_obj(),
-// which Linux 6.12 does not have.
-const overlayIgnore = checkpatchIgnore + ",UNDOCUMENTED_SETUP,ALLOC_WITH_SIZEOF"
+// for a file: the documentation of a boot parameter.
+const overlayIgnore = checkpatchIgnore + ",UNDOCUMENTED_SETUP"
 
 // traceIgnore has the complaints that every header of include/trace/events gets:
 // TRACE_EVENT() is a language of its own, and its tables of names are macros that expand to
